@@ -152,13 +152,13 @@ def test_half_a_message_for_ever_holds_no_more_than_it_has_sent():
             await asyncio.to_thread(half)
             await asyncio.sleep(0.2)
             raw.__exit__(None, None, None)
-            return server.held
+            return server.partial_bytes
 
     assert 0 < asyncio.run(main()) < 10_000
 
 
 def test_who_publishes_faster_than_the_disk_is_held_back(monkeypatch):
-    monkeypatch.setattr(intake_module, "HELD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(intake_module, "UNSTORED_BYTES_MAX", 100_000)
 
     def client(url: str) -> int:
         with Raw(url) as raw:

@@ -98,7 +98,7 @@ def test_a_connection_that_is_lost_before_the_first_look_leaves_no_consumer(monk
             connection, queue = connection_of(server, raw), server.queueing.hosts["/"].queue("q")
             await until(lambda: len(queue._handover_waiters) == 1)
             raw.__exit__(None, None, None)
-            await until(lambda: connection._task is None and not queue.subscribers and queue._pump is None)
+            await until(lambda: connection._task is None and not queue.consumers and queue._pump is None)
 
     asyncio.run(main())
 
@@ -146,7 +146,7 @@ def test_of_two_who_want_a_queue_for_themselves_one_gets_it(monkeypatch):
             gate.set()
             found = [(await asyncio.to_thread(raw.next)).method for raw in raws]
             assert sorted(found) == sorted([CONSUME_OK, CHANNEL_CLOSE])
-            assert len(server.queueing.hosts["/"].queue("q").subscribers) == 1
+            assert len(server.queueing.hosts["/"].queue("q").consumers) == 1
             for raw in raws:
                 raw.__exit__(None, None, None)
 
@@ -195,8 +195,8 @@ def test_an_answer_that_nobody_asked_for_closes_no_channel():
                 raw.call(1, (20, 41))  # channel.close-ok
                 assert await asyncio.to_thread(declared, raw, "q") == 0
                 queue = server.queueing.hosts["/"].queue("q")
-                assert len(queue.subscribers) == 1
-            await until(lambda: not queue.subscribers)
+                assert len(queue.consumers) == 1
+            await until(lambda: not queue.consumers)
 
     asyncio.run(main())
 

@@ -97,7 +97,7 @@ def test_half_messages_of_channels_that_were_closed_are_not_counted_for_ever():
 
             await asyncio.to_thread(client)
             await asyncio.sleep(0.2)
-            assert server.held == 0
+            assert server.partial_bytes == 0
 
     asyncio.run(main())
 

@@ -44,9 +44,9 @@ def intake_of(node: Node) -> Intake:
 
 def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> None:
     """One message, which is in the intake on return."""
-    held = intake_of(node).held
+    held = intake_of(node).unstored_bytes
     raw.publish("q", body, properties)
-    until(lambda: intake_of(node).held > held)
+    until(lambda: intake_of(node).unstored_bytes > held)
 
 
 def test_what_comes_during_a_sync_is_one_batch_when_it_ends(node, submits, monkeypatch):
@@ -57,7 +57,7 @@ def test_what_comes_during_a_sync_is_one_batch_when_it_ends(node, submits, monke
                 publish(node, raw, b"%d" % number)
             until(lambda: submits == [1])
             goes_on.set()
-            until(lambda: intake_of(node).held == 0)
+            until(lambda: intake_of(node).unstored_bytes == 0)
     assert submits == [1, 5]
 
 
@@ -70,4 +70,4 @@ def test_what_is_large_or_waits_for_no_disk_is_not_held_back(node, submits, monk
             until(lambda: submits == [1, 1])
             publish(node, raw, bytes(PATIENT_BYTES_MAX))
             until(lambda: submits == [1, 1, 1])
-        until(lambda: intake_of(node).held == 0)
+        until(lambda: intake_of(node).unstored_bytes == 0)

@@ -84,7 +84,7 @@ def held_up(call: Call, gate: asyncio.Event) -> Call:
 
 @pytest.mark.rows("Q12")
 def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monkeypatch):
-    monkeypatch.setattr(intake_module, "HELD_BYTES_MAX", HELD_BYTES)
+    monkeypatch.setattr(intake_module, "UNSTORED_BYTES_MAX", HELD_BYTES)
     monkeypatch.setattr(fairness, "SERVED_S", 0.0)  # else the bound of a connection beside a light one is reached first
 
     async def main() -> None:
@@ -103,14 +103,14 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
                 await asyncio.to_thread(durable, eager, "q")
                 sending = asyncio.create_task(asyncio.to_thread(publish_all, eager, "q"))
                 await until(lambda: not is_reading(connection_of(server, eager)))
-                assert HELD_BYTES < intake.held < HELD_BYTES + READ_BYTES
+                assert HELD_BYTES < intake.unstored_bytes < HELD_BYTES + READ_BYTES
                 assert not sending.done()
                 await is_served(broker, other, b"meanwhile")
-                assert intake.held < HELD_BYTES + READ_BYTES
+                assert intake.unstored_bytes < HELD_BYTES + READ_BYTES
                 gate.set()
                 await sending
                 assert await asyncio.to_thread(told, eager) == [BLOCKED, UNBLOCKED]
-                await until(lambda: intake.held == 0)
+                await until(lambda: intake.unstored_bytes == 0)
                 assert counts(broker, "q") == (COUNT, 0)
                 assert await asyncio.to_thread(numbers, other, "q") == list(range(COUNT))
                 await is_served(broker, other, b"afterwards")

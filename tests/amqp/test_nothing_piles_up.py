@@ -52,7 +52,7 @@ def test_exchanges_that_come_and_go_leave_nothing():
     async def main() -> None:
         async with served() as (server, url):
             await asyncio.to_thread(client, url)
-            assert server.queueing.hosts[ROOT].router._direct == {}
+            assert server.queueing.hosts[ROOT].exchange_index._direct == {}
             assert broker_of(server).shard.state.catalog.leading_to("q") == []
             assert broker_of(server).shard.state.catalog._leading_to == {}
 
@@ -68,11 +68,11 @@ def test_what_goes_over_another_wire_is_forgotten_too():
                 await broker.put_route(
                     Route(name=f"r{at}", kind="direct", bindings=(Binding(topic=f"t{at}", match="k"),))
                 )
-                assert host.router.topics(f"r{at}", "k", dict)[0] == (f"t{at}",)
+                assert host.exchange_index.topics(f"r{at}", "k", dict)[0] == (f"t{at}",)
                 assert host.queue(f"t{at}").topic == f"t{at}"
                 await broker.delete_route(f"r{at}")
                 await broker.delete_topic(f"t{at}")
-            assert len(host.router._direct) <= KEPT_SLACK + 3
+            assert len(host.exchange_index._direct) <= KEPT_SLACK + 3
             assert len(host._queues) <= KEPT_SLACK + 3
 
     asyncio.run(main())

@@ -101,7 +101,7 @@ def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_
                 assert names(broker) == ["for ever", "left", "used"]
                 clock.set_forward()
                 await until(lambda: "left" not in names(broker))
-                await queueing.tidied()  # all that the same look found
+                await queueing.background_done()  # all that the same look found
                 assert names(broker) == ["for ever", "used"]
                 await asyncio.to_thread(close_channel, raw)
             clock.set_forward()
@@ -178,7 +178,7 @@ def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed:
                 await asyncio.to_thread(deed, old)
                 old.__exit__(None, None, None)
                 await until(lambda: server.connections == 1)
-                await server.queueing.tidied()
+                await server.queueing.background_done()
                 assert await asyncio.to_thread(declared, new, "q", flags=PASSIVE) == 1
                 assert (await asyncio.to_thread(new.got, "q"))[1] == b"new"
 
@@ -210,7 +210,7 @@ def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
                 await broker.delete_topic("replaced")
                 await broker.create_topic("replaced")
             await until(lambda: "kept" not in names(broker))  # that one went with its connection
-            await server.queueing.tidied()
+            await server.queueing.background_done()
             assert names(broker) == ["deleted", "replaced"]
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
                 assert await asyncio.to_thread(declared, raw, "deleted") == 1
@@ -235,7 +235,7 @@ def test_the_time_of_a_queue_that_is_gone_does_not_run_out_for_its_namesake(cloc
             await broker.create_topic("replaced")
             clock.set_forward()
             await until(lambda: "left" not in names(broker))
-            await server.queueing.tidied()
+            await server.queueing.background_done()
             assert names(broker) == ["deleted", "replaced"]
 
     asyncio.run(main())

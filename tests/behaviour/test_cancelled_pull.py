@@ -17,7 +17,7 @@ class HeldEngine(MemoryEngine):
         self.free = asyncio.Event()
         self.free.set()
 
-    async def open(self, proven=None):
+    async def open(self, proven_position=None):
         self.owner = HeldWriter(self)
         return self.owner
 

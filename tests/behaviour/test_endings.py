@@ -83,7 +83,7 @@ def test_one_message_that_waits_does_not_keep_memory_or_the_journal(tmp_path):
                 await broker.publish("busy", [b"x" * 60_000] * 300)
                 await (await reader.pull(1_000, bytes_max=1 << 30)).ack()
                 await asyncio.sleep(0.05)
-                broker.shard.pressure.set()
+                broker.shard.housekeeping_due.set()
             await asyncio.sleep(1.5)
             assert broker.shard.store.cached_bytes < 1 << 20
             assert broker.shard.writer.stored_bytes() < 150 << 20

@@ -86,7 +86,7 @@ async def confirm_behind_a_failure(home: Home) -> list[tuple[int, set[int]]]:
     while broker.shard.committer.failure is None:  # noqa: ASYNC110  nothing signals it
         await asyncio.sleep(0)
     await turns(20)
-    assert intake.held == 0
+    assert intake.unstored_bytes == 0
     return channel.found
 
 

@@ -119,16 +119,16 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
     in_company(node)
     counted = Counted(node, flood.kind, monkeypatch)
     with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
-        until(lambda: intake.held > UNSTORED_BYTES)
+        until(lambda: intake.unstored_bytes > UNSTORED_BYTES)
         counted.laps_more(500)
         handled = counted.all
         counted.laps_more(500)
         assert counted.all == handled
-        assert intake.held <= UNSTORED_BYTES + 2 * CHUNK_BYTES
+        assert intake.unstored_bytes <= UNSTORED_BYTES + 2 * CHUNK_BYTES
         goes_on.set()
         until(lambda: counted.all > handled)
     counted.end()
-    until(lambda: intake.held == 0)
+    until(lambda: intake.unstored_bytes == 0)
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
@@ -149,16 +149,16 @@ def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, nam
     counted = Counted(node, flood.kind, monkeypatch)
     with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
         until(lambda: counted.all > 2 * UNSTORED_BYTES)
-        assert intake.held == 0
+        assert intake.unstored_bytes == 0
         is_declared.set()
-        until(lambda: intake.held > UNSTORED_BYTES)
+        until(lambda: intake.unstored_bytes > UNSTORED_BYTES)
         counted.laps_more(500)
-        assert intake.held <= UNSTORED_BYTES + 2 * CHUNK_BYTES
+        assert intake.unstored_bytes <= UNSTORED_BYTES + 2 * CHUNK_BYTES
         goes_on.set()
         handled = counted.all
         until(lambda: counted.all > handled + UNSTORED_BYTES)
     counted.end()
-    until(lambda: intake.held == 0)
+    until(lambda: intake.unstored_bytes == 0)
 
 
 # ------------------------------------------------------------------------------------------------------- before a login

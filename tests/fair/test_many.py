@@ -163,14 +163,14 @@ def lose_the_journal(node: Node, name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Broker, "when_stored", failing)
     counted = Counted(node, flood.kind, monkeypatch)
     with flooding(begun, flood.again):
-        until(lambda: intake.held > UNSTORED_BYTES)
+        until(lambda: intake.unstored_bytes > UNSTORED_BYTES)
         counted.laps_more(500)
         handled = counted.all
         fails.set()
         until(lambda: counted.all > handled)
         monkeypatch.setattr(Broker, "when_stored", when_stored)
     counted.end()
-    until(lambda: intake.held == 0)
+    until(lambda: intake.unstored_bytes == 0)
 
 
 def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():

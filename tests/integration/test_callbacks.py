@@ -115,7 +115,7 @@ async def test_after_many_attempts_it_gives_up_and_says_so(tmp_path, monkeypatch
         await until(lambda: not node.broker.unreported())
         assert len(receiver.calls) == callbacks.ATTEMPTS
         (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
-        assert "cannot be told" in record.getMessage()
+        assert "cannot be reported" in record.getMessage()
         assert record.__dict__["host"] == f"127.0.0.1:{receiver.port}"
 
 

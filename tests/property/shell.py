@@ -76,7 +76,7 @@ class Shell:
         other.journal = list(self.journal)
         snapshot.load(other.state, point.state)
         other.store.load_segments(point.store)
-        wanted = {(row[4], row[5]): row for row in point.store.cached.reshape(-1, 7).tolist()}
+        wanted = {(row.position, row.batch_index): row for row in point.store.cached_rows()}
         stages = {(position, index): (key, part) for key, part, position, index in point.staged}
         for position, body in enumerate(self.journal, 1):
             for index, batch in enumerate(codec.decode(pa.py_buffer(body)).batches):

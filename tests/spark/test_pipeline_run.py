@@ -10,7 +10,7 @@ import pytest
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.spark.pipelines.run.address import BrokerAddress
-from wherry.spark.pipelines.run.frames import TOLD
+from wherry.spark.pipelines.run.frames import ORIGIN
 from wherry.spark.pipelines.run.run import Pipeline, reason
 from wherry.spark.pipelines.run.spec import read
 
@@ -224,8 +224,8 @@ def test_no_bad_row_stops_a_query_however_large_it_is(spark, broker, tmp_path):
     of = {n: dict(row["headers"]) for n, row in rows.items()}
     assert "missing required field `id`" in of[1]["wherry-reason"]
     assert "at `$.id`" in of[2]["wherry-reason"]
-    assert of[4].keys() == of[5].keys() == {"wherry-headers-left-out", *TOLD}
-    assert of[6].keys() == {"a", *TOLD}
+    assert of[4].keys() == of[5].keys() == {"wherry-headers-left-out", *ORIGIN}
+    assert of[6].keys() == {"a", *ORIGIN}
 
 
 @pytest.mark.parametrize(

@@ -449,7 +449,7 @@ def test_files_that_differ_anywhere_are_other_jobs(tmp_path):
 
 
 def test_files_by_url_with_settings_and_odd_names(tmp_path):
-    place, file = backfill_files._placed("s3://KEY:SECRET@lake/a/b%20c.csv?region=eu-west-1&endpoint_override=h:1/x")
+    place, file = backfill_files._split("s3://KEY:SECRET@lake/a/b%20c.csv?region=eu-west-1&endpoint_override=h:1/x")
     assert (place.url, file) == ("s3://KEY:SECRET@lake/a?region=eu-west-1&endpoint_override=h:1/x", "b c.csv")
     odd = tmp_path / "a ?#%20.csv"
     odd.write_text(f"due,payload\n{DUE_MS},x\n")

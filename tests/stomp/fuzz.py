@@ -58,7 +58,7 @@ def fed(data: bytes, version: str, size: int) -> tuple[list[object], int]:
             found.append((each.command, each.headers, each.body) if isinstance(each, Frame) else "fault")
             if isinstance(each, Frame):
                 understood(each)
-        most = max(most, reader.held)
+        most = max(most, reader.partial_bytes)
     return found, most
 
 

@@ -69,7 +69,7 @@ def shown(found: list[Frame | StompFault]) -> list[object]:
 def test_a_frame_is_the_same_in_any_pieces(version, data, meant, size):
     found, reader = read(version, pieces(data, size))
     assert shown(found) == [meant]
-    assert reader.held == 0
+    assert reader.partial_bytes == 0
 
 
 @pytest.mark.parametrize(("version", "data", "meant"), CASES)
@@ -78,7 +78,7 @@ def test_a_frame_ends_where_the_next_begins(version, data, meant, size):
     tail = b"\nSEND\nx:y\n\nz"
     found, reader = read(version, pieces(data + data + tail, size))
     assert shown(found) == [meant, meant]
-    assert len(tail) - 1 <= reader.held <= len(tail)
+    assert len(tail) - 1 <= reader.partial_bytes <= len(tail)
     assert shown(list(reader.feed(b"\0"))) == [("SEND", {"x": "y"}, b"z")]
 
 
@@ -92,7 +92,7 @@ def test_a_broken_rule_is_told_and_ends_it(version, data, why, size):
     assert why in str(found[1])
     assert len(found) == 2
     assert list(reader.feed(good)) == []
-    assert reader.held == 0
+    assert reader.partial_bytes == 0
 
 
 @pytest.mark.rows("Q2")
@@ -100,7 +100,7 @@ def test_a_broken_rule_is_told_and_ends_it(version, data, why, size):
 def test_a_body_that_is_too_large_is_refused_when_it_is_announced(size):
     found, reader = read("1.2", [f"SEND\ncontent-length:{size}\n\n".encode()])
     assert "at most" in str(found[0])
-    assert reader.held == 0
+    assert reader.partial_bytes == 0
 
 
 @pytest.mark.rows("Q2")

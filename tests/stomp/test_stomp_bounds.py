@@ -60,7 +60,7 @@ def test_a_frame_above_a_bound_is_cut_off_before_it_is_whole(strict, said, why):
         assert why in raw.error().body.decode()
         sending.join()
         other.done("SEND", b"fine", destination="/queue/fine")
-        assert strict.stomp_sessions.held == 0
+        assert strict.stomp_sessions.partial_bytes == 0
 
 
 def _pushed(to: socket.socket, data: bytes) -> None:
@@ -128,7 +128,7 @@ def test_whoever_holds_most_with_half_a_frame_goes_when_memory_is_short(tmp_path
             small.socket.sendall(b"\0")
             small.receipt("small")
             whole.done("SEND", b"x" * 500_000, destination="/queue/a", content_length="500000")
-            until(lambda: node.stomp_sessions is not None and node.stomp_sessions.held == 0)
+            until(lambda: node.stomp_sessions is not None and node.stomp_sessions.partial_bytes == 0)
 
 
 # ------------------------------------------------------------------------------------------------- the declared buffer
@@ -316,7 +316,7 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
 @pytest.mark.rows("Q2", "Q3")
 def test_who_reads_nothing_costs_no_publisher_a_message_however_fast_it_is(tmp_path, monkeypatch):
     """The memory is full before the next look at the clock; it holds the backlog, and all that may be under way."""
-    monkeypatch.setattr(deadlines, "HELD_CHECK_S", 600.0)
+    monkeypatch.setattr(deadlines, "SLOW_CHECK_S", 600.0)
     running_node = running(tmp_path, StompSection(write_s=600.0), cache_bytes=96 << 20)
     with running_node as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2") + frame("SUBSCRIBE", id="d", destination="/topic/flood"))

@@ -293,11 +293,11 @@ def test_of_those_who_hold_memory_with_half_a_frame_the_largest_goes(tmp_path):
     with node(tmp_path / "data", stomp=StompSection(held_bytes=1 << 20)) as home, ExitStack() as stack:
         small, large = (stack.enter_context(upgraded(home)) for _ in range(2))
         small.sendall(announced(1_000_000, b"x" * 400_000))
-        eventually(lambda: transports_of(home).sockets.held == 400_000)
+        eventually(lambda: transports_of(home).sockets.unparsed_bytes == 400_000)
         large.sendall(announced(1_000_000, b"x" * 900_000))
         rest_of(large)
         eventually(lambda: len(transports_of(home).sockets.open) == 1)
-        assert transports_of(home).sockets.held == 400_000
+        assert transports_of(home).sockets.unparsed_bytes == 400_000
 
 
 @pytest.mark.rows("Q9")

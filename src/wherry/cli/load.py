@@ -136,7 +136,7 @@ class Load:
                 outcome = str(answer.get("fate", "dead" if answer.get("dead") else "stored"))
             else:
                 self._note("accepted", began)
-                outcome = await self._told(answer["ids"][0])
+                outcome = await self._outcome_of(answer["ids"][0])
         except InvalidInput as fault:
             if fault.field == CALLBACK and not is_sync:
                 await self._without_callbacks(fault, link, number)
@@ -161,7 +161,7 @@ class Load:
         if not self.mix:
             await self._one(link, number, "", is_sync=True)
 
-    async def _told(self, name: str) -> str:
+    async def _outcome_of(self, name: str) -> str:
         """Wait for the outcome of a message, which may arrive before the answer to its publish."""
         if name in self.early:
             return self.early.pop(name)

@@ -167,7 +167,7 @@ async def consume(worker: Consumer, left: int) -> None:
     await asyncio.gather(*acks)
 
 
-async def produce(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
+async def publish_batches(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
     """Publish as one of several producers, each of which waits for its confirm before the next call."""
     for _ in range(calls):
         await broker.publish("flow", batch)
@@ -181,7 +181,7 @@ async def hurry(broker: Broker) -> str:
     await broker.create_topic("flow")
     await broker.subscribe("flow", "reader")
     batch = pa.record_batch({"payload": [os.urandom(SIZE) for _ in range(ROWS)]})
-    producers = [produce(broker, batch, MANY // ROWS // IN_FLIGHT) for _ in range(IN_FLIGHT)]
+    producers = [publish_batches(broker, batch, MANY // ROWS // IN_FLIGHT) for _ in range(IN_FLIGHT)]
     start = time.perf_counter()
     await asyncio.gather(consume(await broker.consumer("flow", "reader"), MANY), *producers)
     seconds = time.perf_counter() - start
@@ -213,7 +213,7 @@ def shown(step: Callable[..., object]) -> str:
     return textwrap.dedent("\n".join(lines[first.lineno - 1 : end]))
 
 
-def tell(title: str, step: Callable[..., object]) -> None:
+def show_step(title: str, step: Callable[..., object]) -> None:
     """Print the title of a step, its docstring and its code."""
     print(f"\n{title}\n{'-' * len(title)}")
     print(textwrap.fill(inspect.getdoc(step) or "", 110), end="\n\n")
@@ -227,11 +227,11 @@ def answer(text: str) -> None:
 
 async def crash(path: str) -> None:
     """Run both halves of the crash: the first in a process of its own."""
-    tell("A crash", publish_and_die)
+    show_step("A crash", publish_and_die)
     program = "import asyncio, sys, wherry.cli.tour as tour; asyncio.run(tour.publish_and_die(sys.argv[1]))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path)
     answer(f"the process ended with {await child.wait()} (-9 is SIGKILL)")
-    tell("And after it", reopen)
+    show_step("And after it", reopen)
     answer(await reopen(path))
 
 
@@ -240,11 +240,11 @@ async def tour(folder: Path) -> None:
     print(f"Wherry, a message queue in your process. Its data is in {folder} for now.")
     async with wherry.open(folder / "tour") as broker:
         for title, step in BEFORE:
-            tell(title, step)
+            show_step(title, step)
             answer(await step(broker))
     await crash(str(folder / "crash"))
     async with wherry.open(folder / "flow") as broker:
-        tell("Throughput", hurry)
+        show_step("Throughput", hurry)
         answer(await hurry(broker))
 
 

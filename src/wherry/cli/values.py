@@ -84,7 +84,7 @@ def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] |
     return found or None
 
 
-def message_key(text: str) -> str:
+def checked_key(text: str) -> str:
     """Return the key of a message; refuse an API key, which is a secret, since many can read messages."""
     if _TOKEN.fullmatch(text):
         raise typer.BadParameter("this looks like an API key, which goes before the command: wherry --api-key …")

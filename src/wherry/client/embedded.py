@@ -57,7 +57,7 @@ async def embedded(
     chosen = clock or SystemClock()
     async with open_broker(path, clock=chosen) as broker, serve(App(broker)) as server:
         if isinstance(chosen, VirtualClock):
-            chosen.on_move(broker.catch_up)
+            chosen.on_move(broker.clock_moved)
         yield EmbeddedClient(broker, server, chosen)
 
 

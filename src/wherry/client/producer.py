@@ -216,13 +216,13 @@ class Producer:
             payload = as_bytes(payload)
         fields = fields_of(id, key, priority, due_ms, expires_ms, headers)
         if not self._open.payloads and self._is_full():
-            await self.room()
+            await self.wait_for_room()
         pending = self.put(payload, fields)
         if not self._open.payloads:  # it was the last of its batch
             await asyncio.sleep(0)  # else a busy caller would never let it be sent
         return pending
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room for one more message; raise `Closed` if the producer is closed."""
         while not self._open.payloads and self._is_full() and not self._closed:
             self._room.clear()

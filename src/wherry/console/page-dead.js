@@ -112,12 +112,12 @@ function letter(message) {
 function redrive(path, group, room, done) {
   const rate = input("rate", { type: "number", min: 1, placeholder: "all at once", value: group.count > 100 ? 100 : "" });
   const by = input("by", { placeholder: "a note for the audit", value: "console" });
-  const fits = h("p", { role: "status" }, "…"), bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent back" }), said = h("p", { class: "num", role: "status" });
+  const fits = h("p", { role: "status" }, "…"), bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent back" }), notice = h("p", { class: "num", role: "status" });
   const go = h("button", { type: "submit", class: "primary" }, "Redrive"), stop = h("button", { type: "button", hidden: true }, "Stop"), shut = button("Close", () => box.close());
   let total = group.count, running = null, ticking = 0;
   const remaining = () => fitting(path, group);
   const sent = (left) => Math.max(0, total - left); // others may die meanwhile
-  const show = (left) => { bar.value = total ? sent(left) / total : 1; say(said, `${count(sent(left))} of ${count(total)} sent back`); };
+  const show = (left) => { bar.value = total ? sent(left) / total : 1; say(notice, `${count(sent(left))} of ${count(total)} sent back`); };
   remaining().then((found) => {
     total = found.count;
     put(fits, `${plural(total, "dead letter")} ${total === 1 ? "fits" : "fit"} this filter${total > group.count ? `: the text is in other reasons or errors too` : ""}. `, room !== null && room < total ? badge(`the topic has room for ${count(room)} only`, "warn") : null);
@@ -136,17 +136,17 @@ function redrive(path, group, room, done) {
       show(0);
       toast(`Sent ${plural(n, "message")} back.`);
       stop.hidden = true;
-      put(said, `${plural(n, "message")} sent back: they wait again.`);
+      put(notice, `${plural(n, "message")} sent back: they wait again.`);
     } catch (fault) {
       running = null;
       const left = await remaining().catch(() => null);
       if (left) show(left.count);
       const outcome = `Stopped. ${left ? `${plural(sent(left.count), "message")} sent back, ${plural(left.count, "dead letter")}` : "What was not sent back"} stay${!left || left.count === 1 ? "s" : ""} here.`;
-      if (fault.name !== "AbortError") toast(fault.message, true); else if (box.isConnected) say(said, outcome); else toast(outcome);
+      if (fault.name !== "AbortError") toast(fault.message, true); else if (box.isConnected) say(notice, outcome); else toast(outcome);
       stop.hidden = true;
       go.disabled = rate.disabled = by.disabled = false;
     } finally { clearInterval(ticking); say(shut, "Close"); done(); }
   }
   stop.addEventListener("click", () => running?.abort());
-  const box = dialog(`Redrive: ${group.reason || "(no reason)"}`, () => h("form", { onsubmit: start }, fits, h("div", { class: "form" }, field("Messages a second", rate, "Spares whoever failed the first time."), field("By", by)), bar, said, h("footer", {}, shut, stop, go)), { onclose: () => { clearInterval(ticking); running?.abort(); } });
+  const box = dialog(`Redrive: ${group.reason || "(no reason)"}`, () => h("form", { onsubmit: start }, fits, h("div", { class: "form" }, field("Messages a second", rate, "Spares whoever failed the first time."), field("By", by)), bar, notice, h("footer", {}, shut, stop, go)), { onclose: () => { clearInterval(ticking); running?.abort(); } });
 }

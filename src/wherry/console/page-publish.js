@@ -29,7 +29,7 @@ export async function show({ root, query, here }) {
     return row;
   };
   Object.entries(again.headers || {}).forEach(([name, value]) => addHeader(name, value));
-  const go = h("button", { type: "submit", class: "primary" }, "Publish"), said = h("div", { class: "section", role: "status" });
+  const go = h("button", { type: "submit", class: "primary" }, "Publish"), notice = h("div", { class: "section", role: "status" });
   const soon = (ms) => () => { due.value = localInput(nodeNow() + ms); };
 
   function message() {
@@ -54,7 +54,7 @@ export async function show({ root, query, here }) {
       const answer = await post(path, body);
       const first = answer.ids?.[0];
       toast(`Published ${plural(answer.count, "message")}${answer.durable ? ", on disk" : ""}.`);
-      put(said, h("p", {}, `${plural(answer.count, "message")} published to ${topic.value}`, answer.dead ? `, ${count(answer.dead)} of them dead at once` : "", ". ", first && h("a", { href: `#/messages?topic=${seg(topic.value)}&kind=id&what=${seg(first)}` }, `Show ${first}`)),
+      put(notice, h("p", {}, `${plural(answer.count, "message")} published to ${topic.value}`, answer.dead ? `, ${count(answer.dead)} of them dead at once` : "", ". ", first && h("a", { href: `#/messages?topic=${seg(topic.value)}&kind=id&what=${seg(first)}` }, `Show ${first}`)),
         h("p", { class: "muted" }, "The same from a shell:"), copyLine(`curl -X POST ${location.origin}${path} -H 'Content-Type: application/json' -d '${JSON.stringify(one).replaceAll("'", "'\\''")}'`));
     });
   }
@@ -64,5 +64,5 @@ export async function show({ root, query, here }) {
       field("Payload", payload),
       h("div", { class: "form" }, field("Key", key, "Messages of a key go to one partition."), field("Id", id, "Twice the same id is refused."), field("Priority", priority, "Smallest first, on topics ordered by it."), field("Due", due, "Not handed over before."), field("Expires", expires)),
       h("div", { class: "row" }, h("span", { class: "muted" }, "Due"), button("in 1 min", soon(60_000), "small"), button("in 1 h", soon(3_600_000), "small"), button("tomorrow", soon(86_400_000), "small"), button("now", () => { due.value = ""; }, "small"), button("Add a header", () => addHeader().querySelector("input").focus(), "small")),
-      headers, h("div", { class: "row" }, go)), said);
+      headers, h("div", { class: "row" }, go)), notice);
 }

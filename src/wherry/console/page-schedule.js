@@ -25,10 +25,10 @@ export async function show({ root, query, here, onleave }) {
   const topic = select("topic", topics.map((each) => each.name), best), sub = select("subscription", []);
   const state = { from: nodeNow(), span: 3_600_000, rows: [], until: null, topic: "" };
   const svg = s("svg", { class: "timeline", height: HEIGHT, role: "group", "aria-label": "Timeline", tabindex: 0 });
-  const list = h("div", { class: "section" }), said = h("p", { class: "muted num", role: "status" });
+  const list = h("div", { class: "section" }), notice = h("p", { class: "muted num", role: "status" });
   const spans = h("div", { class: "segmented", role: "group", "aria-label": "How much time to show" }, SPANS.map(([name, ms]) => h("button", { type: "button", class: "small", "data-ms": ms, onclick: () => move(nodeNow(), ms) }, name)));
   const tools = h("div", { class: "row" }, spans, button("Earlier", () => move(state.from - state.span / 2, state.span), "small"), button("Later", () => move(state.from + state.span / 2, state.span), "small"), button("Zoom in", () => zoom(0.5, 0.5), "small"), button("Zoom out", () => zoom(2, 0.5), "small"));
-  put(root, page("Schedule", "What will be handed over, and when. Click a bar to zoom into it."), h("div", { class: "filters" }, field("Topic", topic), field("Subscription", sub)), h("section", { class: "card section" }, tools, svg, said), list);
+  put(root, page("Schedule", "What will be handed over, and when. Click a bar to zoom into it."), h("div", { class: "filters" }, field("Topic", topic), field("Subscription", sub)), h("section", { class: "card section" }, tools, svg, notice), list);
 
   const x = (at) => 8 + ((at - state.from) / state.span) * ((svg.clientWidth || 600) - 16);
   function look(from, span) { state.from = Math.max(0, Math.round(from)); state.span = Math.min(SPAN_MAX, Math.max(1000, Math.round(span))); draw(); }
@@ -92,7 +92,7 @@ export async function show({ root, query, here, onleave }) {
     state.topic = name;
     state.rows = found.messages;
     state.until = found.next ? state.rows.at(-1)?.at_ms ?? state.from : null;
-    said.textContent = state.until === null ? `${plural(state.rows.length, "message")} in this range` : `the first ${plural(state.rows.length, "message")} in this range, up to ${exact(state.until)}: what is hatched is not loaded, zoom in to see it`;
+    notice.textContent = state.until === null ? `${plural(state.rows.length, "message")} in this range` : `the first ${plural(state.rows.length, "message")} in this range, up to ${exact(state.until)}: what is hatched is not loaded, zoom in to see it`;
     draw();
     const focus = list.contains(document.activeElement) ? document.activeElement : null, held = focus && [focus.closest("tr")?.dataset.id, focus.textContent];
     put(list, state.rows.length
@@ -133,7 +133,7 @@ export async function show({ root, query, here, onleave }) {
   function clear() {
     state.rows = [];
     state.until = null;
-    said.textContent = "";
+    notice.textContent = "";
     put(list);
     put(sub);
     draw();

@@ -55,15 +55,15 @@ export function dialog(title, build, { wide = false, onclose } = {}) {
 /** Ask before something is gone; `name` has to be typed where much is lost. */
 export function confirmed(title, text, { action = "Delete", name = null } = {}) {
   return new Promise((answer) => {
-    let said = false;
+    let agreed = false;
     dialog(title, (close) => {
       const go = h("button", { type: "submit", class: "danger", disabled: name !== null }, action);
       const typed = name === null ? null : h("input", { autocomplete: "off", spellcheck: false, oninput: (event) => (go.disabled = event.target.value !== name) });
-      return h("form", { onsubmit: (event) => { event.preventDefault(); said = true; close(); } },
+      return h("form", { onsubmit: (event) => { event.preventDefault(); agreed = true; close(); } },
         h("p", {}, text),
         typed && field(`Type ${name} to confirm`, typed),
         h("footer", {}, button("Keep it", close), go));
-    }, { onclose: () => answer(said) });
+    }, { onclose: () => answer(agreed) });
   });
 }
 

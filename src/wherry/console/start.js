@@ -137,7 +137,7 @@ function askForKey(why) {
   document.querySelectorAll("dialog[open]").forEach((each) => each.close());
   let done = false;
   const token = input("key", { type: "password", required: true, placeholder: "wk_…", autofocus: true });
-  const said = h("p", { class: "bad-text", role: "alert" }, key() && why ? why.message : "");
+  const notice = h("p", { class: "bad-text", role: "alert" }, key() && why ? why.message : "");
   dialog("This broker asks for a key", (close) => h("form", { class: "login", onsubmit: async (event) => {
     event.preventDefault();
     const before = key();
@@ -146,10 +146,10 @@ function askForKey(why) {
       await get("/v1/figures", { quiet: true });
       done = true;
       close();
-    } catch (fault) { setKey(before); say(said, fault.message); token.select(); }
+    } catch (fault) { setKey(before); say(notice, fault.message); token.select(); }
   } },
     h("p", {}, "It is kept in this tab until you close it, and sent as a header. The first key lies in the file ", h("code", {}, "admin.key"), " of the data directory."),
-    field("API key", token), said,
+    field("API key", token), notice,
     h("footer", {}, h("button", { type: "submit", class: "primary" }, "Sign in"))),
   { onclose: () => { asking = false; if (!done) return askForKey(); forget(); follow(); navigate(); } });
 }

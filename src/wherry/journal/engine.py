@@ -118,11 +118,11 @@ ProvenPosition: TypeAlias = Callable[[], Awaitable[int]]
 class Engine(Protocol):
     """Stores journals."""
 
-    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+    async def open(self, proven_position: ProvenPosition | None = None) -> Writer:
         """Take the shard: find the end of the journal, cut a torn tail, raise `Corrupt` for damage before the end.
 
-        `proven` is called once the shard is taken. It returns the position that a checkpoint proves to have been
-        durable: the last entries of the journal cannot prove that themselves.
+        `proven_position` is called once the shard is taken. It returns the position that a checkpoint proves to have
+        been durable: the last entries of the journal cannot prove that themselves.
         """
 
     def read(self, start: int) -> AsyncIterator[Record]:

@@ -26,8 +26,8 @@ Frame: header of 40 bytes, body, zeros up to a multiple of 8:
     5      1    flags     0; for compression and encryption to come
     6      2    reserved  0
     8      8    position  dense sequence: shows a lost, repeated or old frame
-    16     8    synced    highest position that was durable when this frame was written: tells damage from a torn
-                          write
+    16     8    synced    highest position that was durable when this frame was written: damage below it is
+                          no torn write
     24     4    length    bytes of the body, without padding
     28     4    body_crc  crc32c of the body
     32     4    reserved  0; brings the header to a multiple of 8

@@ -40,7 +40,7 @@ class MemoryEngine:
         self.stored_bytes = 0
         self.owner: MemoryWriter | None = None
 
-    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+    async def open(self, proven_position: ProvenPosition | None = None) -> Writer:
         """Take the shard from its current writer."""
         self.owner = MemoryWriter(self)
         return self.owner

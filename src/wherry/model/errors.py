@@ -99,13 +99,13 @@ class StaleLease(WherryError):
 
 
 class VersionConflict(WherryError):
-    """The message was changed since the caller read it, so this edit is refused."""
+    """The message was changed since the caller read it, so this amend is refused."""
 
     code = "version-conflict"
 
     def __init__(self, message_id: str, expected: int, actual: int) -> None:
         self.expected, self.actual = expected, actual
-        super().__init__(f"message {message_id!r} is at version {actual}, the edit was made for version {expected}")
+        super().__init__(f"message {message_id!r} is at version {actual}, the amend was made for version {expected}")
 
 
 class NotWaiting(WherryError):

@@ -81,7 +81,7 @@ def watch_calls(metrics: Metrics, calls: Calls) -> None:
 def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
     """Add the figures of STOMP, over all transports."""
     metrics.gauge("wherry_stomp_sessions", "Sessions open", lambda: len(sessions.connected))
-    metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: sessions.held)
+    metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: sessions.partial_bytes)
     from wherry.wire.stomp.codec import COMMANDS  # noqa: PLC0415  only where it is served
     from wherry.wire.stomp.sessions import CUT_OFF_REASONS  # noqa: PLC0415
 

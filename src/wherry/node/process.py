@@ -123,10 +123,10 @@ def _heed_signals(stopping: asyncio.Event) -> None:
 
 
 def banner(node: Node) -> str:
-    """Print the addresses, the data directory, and three commands to try."""
+    """Return the addresses, the data directory, and three commands to try."""
     data = Path(node.config.storage.path).resolve()
-    door = "every request needs a key" if node.keys_on else "no keys asked for"
-    lines = [f"Wherry {version('wherry')} at {node.url} ({door}), data in {data}"]
+    key_policy = "every request needs a key" if node.keys_on else "no keys asked for"
+    lines = [f"Wherry {version('wherry')} at {node.url} ({key_policy}), data in {data}"]
     if node.first_key is not None:
         lines.append(f"The first key, which may do everything, is in {node.first_key}: keep it safe, delete the file.")
     lines.append("")

@@ -69,7 +69,7 @@ class Queueing:
         self.clients: dict[WireSession, None] = {}
         """In the order in which they connected."""
         self._mover = DeadLetterMover(broker, self._targets)
-        self._tidying: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._renew_at = clock.now_s() + LEASE_MS / 3_000
 
     def enter(self, name: str, login: Login) -> VirtualHost:
@@ -105,7 +105,7 @@ class Queueing:
             if known.is_shut == shut:
                 return False
             if name not in self._notes:
-                text = f"vhost '{name}' is named in the configuration (amqp.hosts), and open to everybody without keys"
+                text = f"vhost '{name}' is named in the configuration, and open to everybody without keys"
                 raise refused(Reason.NOT_ALLOWED, text)
             await self._note(msgspec.structs.replace(known, is_shut=shut))
             return True
@@ -113,7 +113,7 @@ class Queueing:
     def check_made(self, name: str) -> None:
         """Raise a refusal for a virtual host that the configuration names: it cannot be deleted."""
         if name in self.configured:
-            text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
+            text = f"vhost '{name}' is named in the configuration, and would be back with the next start"
             raise refused(Reason.NOT_ALLOWED, text)
 
     async def delete_host(self, name: str) -> None:
@@ -137,7 +137,7 @@ class Queueing:
         """Return the queues that a dead letter is moved to; none if the exchange does not exist."""
         try:
             found = self.hosts[host]
-            found.router.terms(exchange)
+            found.exchange_index.terms(exchange)
             return found.targets(exchange, key, known)
         except (KeyError, Refused):
             return ()
@@ -154,9 +154,9 @@ class Queueing:
             yield
         finally:
             self.broker.watch_dead_letters(None)
-            for task in (*tasks, *self._tidying):
+            for task in (*tasks, *self._background):
                 task.cancel()
-            await asyncio.gather(*tasks, *self._tidying, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._background, return_exceptions=True)
             for host in self.hosts.values():
                 await host.close()
 
@@ -182,7 +182,7 @@ class Queueing:
             now = clock.now_s()
             for host in self.hosts.values():
                 for queue in host.expired(now):
-                    self.tidy(host.delete_queue(queue))
+                    self.run_in_background(host.delete_queue(queue))
             if now >= self._renew_at:
                 self._renew_at = now + LEASE_MS / 3_000
                 self._renew()
@@ -195,8 +195,8 @@ class Queueing:
             except WherryError as fault:
                 _log.debug("a lease was not renewed", extra={"why": str(fault)})
 
-    def tidy(self, work: Coroutine[Any, Any, object]) -> None:
-        """Delete something in the background."""
+    def run_in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a deletion, or the requeues of a session that has ended, in the background."""
 
         async def done() -> None:
             try:
@@ -204,13 +204,13 @@ class Queueing:
             except NotFound:
                 pass
             except WherryError as fault:
-                _log.warning("a deletion in the background failed", extra={"why": str(fault)})
+                _log.warning("work in the background failed", extra={"why": str(fault)})
 
         task = asyncio.get_running_loop().create_task(done())
-        self._tidying.add(task)
-        task.add_done_callback(self._tidying.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
-    async def tidied(self) -> None:
-        """Wait until everything that `tidy` was given so far is deleted."""
-        if self._tidying:
-            await asyncio.wait(set(self._tidying))
+    async def background_done(self) -> None:
+        """Wait until the work that `run_in_background` was given so far is done."""
+        if self._background:
+            await asyncio.wait(set(self._background))

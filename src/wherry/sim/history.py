@@ -337,7 +337,11 @@ class Life:
 
 @dataclass(slots=True)
 class History:
-    """All records, in the order in which they ended."""
+    """All records of a run.
+
+    Clients of the broker add a record when its call has ended. Clients of wires add it when the call begins, and set
+    its end and outcome later.
+    """
 
     sent: list[Sent] = field(default_factory=list)
     got: list[Got] = field(default_factory=list)

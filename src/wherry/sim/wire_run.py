@@ -62,8 +62,8 @@ def run_wires(seed: int) -> WireResult:
     with _names_from(Random(f"{seed}/names")), _checking_logs(checker):
         loop.run(main(), random=racing, steps_max=500_000, virtual_s_max=3_600.0)
     world = worlds[0]
-    violations = world.history.faults + check_wires(world.wires, plan.world)
-    return WireResult(seed, plan, violations, world.trace(), world.wires)
+    violations = world.history.faults + check_wires(world.wire_history, plan.world)
+    return WireResult(seed, plan, violations, world.trace(), world.wire_history)
 
 
 @contextmanager
@@ -91,11 +91,11 @@ class _LogChecker(logging.Handler):
         if world is None:
             return
         if record.levelno >= logging.ERROR:
-            world.wires.faults.append(
+            world.wire_history.faults.append(
                 f"no_faults_logged: {record.getMessage()}: {record.exc_info and record.exc_info[1]!r}"
             )
         elif why.startswith("no heart-beat") and world.paused_until < world.now() - 6:
-            world.wires.faults.append(f"beats_heard: a client was cut off at {world.now():.3f}: {why}")
+            world.wire_history.faults.append(f"beats_heard: a client was cut off at {world.now():.3f}: {why}")
 
 
 @contextmanager
@@ -173,7 +173,9 @@ async def _check_leases(world: WireWorld) -> None:
         stats = world.broker.stats(queue)
         held = sum(each.leased for each in stats.subscriptions)
         if held and world.broker.failure is None:
-            world.wires.faults.append(f"nothing_kept: nobody is connected, and {held} messages of {queue} are held")
+            world.wire_history.faults.append(
+                f"nothing_kept: nobody is connected, and {held} messages of {queue} are held"
+            )
 
 
 async def _rest(world: WireWorld) -> None:
@@ -184,14 +186,15 @@ async def _rest(world: WireWorld) -> None:
     world.end_life(power=True)
     await world.boot()
     receivers = [
-        Receiver(world, f"{config.topic}-last", config, Random(0), world.wires) for config in world.plan.subscriptions
+        Receiver(world, f"{config.topic}-last", config, Random(0), world.wire_history)
+        for config in world.plan.subscriptions
     ]
     quiet = 0
     for _ in range(DRAIN_ROUNDS):
         try:
             found = [await _drained(receiver) for receiver in receivers]
         except (*LOST, WherryError) as fault:
-            world.wires.faults.append(f"drain: {type(fault).__name__}: {fault}")
+            world.wire_history.faults.append(f"drain: {type(fault).__name__}: {fault}")
             return
         quiet = 0 if any(found) else quiet + 1
         if quiet == 2:
@@ -199,7 +202,7 @@ async def _rest(world: WireWorld) -> None:
             return
         if quiet:
             await asyncio.sleep(QUIET_S)
-    world.wires.faults.append("drain: the queues never became empty")
+    world.wire_history.faults.append("drain: the queues never became empty")
 
 
 async def _drained(receiver: Receiver) -> int:

@@ -78,10 +78,10 @@ def wrapped(home: Path, folder: Path | None = None) -> Path:
 def version_of(java: Path) -> int | None:
     """Return the major version that a `java` reports; None if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    parts = told.stderr.partition('"')[2].partition('"')[0].split(".")
+    parts = answer.stderr.partition('"')[2].partition('"')[0].split(".")
     if not parts[0].isdecimal():
         return None
     return int(parts[1]) if parts[0] == "1" and len(parts) > 1 else int(parts[0])

@@ -61,13 +61,13 @@ class FlightLink(NamedTuple):
     def ask(self, name: str, body: Body, wait_ms: int = 0) -> Body:
         """Do an action once and return its answer; errors as pyarrow raises them."""
         call = flight.Action(name, msgspec.json.encode(body))
-        answers = list(self._client().do_action(call, self._told(ANSWER_S + wait_ms / 1_000)))
+        answers = list(self._client().do_action(call, self._call_options(ANSWER_S + wait_ms / 1_000)))
         return msgspec.json.decode(answers[0].body.to_pybytes()) if answers else {}
 
     def parts(self, command: Body) -> list[bytes]:
         """Return the tickets of the parts that a command is split into."""
         descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
-        info = self._patiently(lambda: self._client().get_flight_info(descriptor, self._told(ANSWER_S)))
+        info = self._patiently(lambda: self._client().get_flight_info(descriptor, self._call_options(ANSWER_S)))
         return [endpoint.ticket.ticket for endpoint in info.endpoints]
 
     def read(self, ticket: Body, *, files: bool = False) -> Iterator[pa.RecordBatch]:
@@ -90,7 +90,7 @@ class FlightLink(NamedTuple):
 
     def once(self, ticket: Body) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a ticket; errors as pyarrow raises them."""
-        reader = self._client().do_get(flight.Ticket(msgspec.json.encode(ticket)), self._told(None))
+        reader = self._client().do_get(flight.Ticket(msgspec.json.encode(ticket)), self._call_options(None))
         ended = False
         try:
             for chunk in reader:
@@ -104,7 +104,7 @@ class FlightLink(NamedTuple):
         """Write batches, and return the number of rows when all of them are durable."""
         descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
         try:
-            writer, answers = self._client().do_put(descriptor, schema, self._told(None))
+            writer, answers = self._client().do_put(descriptor, schema, self._call_options(None))
         except RAISED as fault:
             raise error_of(fault) from None
         rows = under_way = 0
@@ -135,7 +135,7 @@ class FlightLink(NamedTuple):
                 found = _clients[name] = flight.FlightClient(self.url, generic_options=_SETTINGS, **trusted)
             return found
 
-    def _told(self, timeout_s: float | None) -> flight.FlightCallOptions:
+    def _call_options(self, timeout_s: float | None) -> flight.FlightCallOptions:
         headers = [] if self.key is None else [(b"authorization", f"Bearer {self.key}".encode())]
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
@@ -157,10 +157,10 @@ class _Trying:
 
     def again(self, fault: BaseException) -> None:
         """Wait a little, or raise the broker's error if the call cannot succeed later or its time is up."""
-        told = error_of(fault)
+        error = error_of(fault)
         pause_s = self._backoff.next_s()
-        if not passes(told) or time.monotonic() + pause_s > self._until:
-            raise told from None
+        if not passes(error) or time.monotonic() + pause_s > self._until:
+            raise error from None
         time.sleep(pause_s)
 
 

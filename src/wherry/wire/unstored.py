@@ -22,9 +22,9 @@ class Unstored:
         """Whether the connection has to wait for the disk."""
         return self._bytes > 0 and self._bytes > self._fair_loop.unstored_max(self._who)
 
-    def count(self, held: int) -> None:
-        """Count what was published since the intake held `held` bytes for this connection."""
-        size = self._intake.held - held
+    def count(self, before: int) -> None:
+        """Count what this connection published since the intake had `before` unstored bytes of all connections."""
+        size = self._intake.unstored_bytes - before
         if size:
             self._bytes += size
             self._intake.charge(self, size)
@@ -36,13 +36,13 @@ class Unstored:
             self.let_go_on()
         self._when_stored()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until the connection is within its bound again, or is closed."""
         if self.is_too_much:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 
     def let_go_on(self) -> None:
-        """Wake the waiter of `room`."""
+        """Wake the waiter of `wait_for_room`."""
         if self._room is not None and not self._room.done():
             self._room.set_result(None)

@@ -46,7 +46,7 @@ def alone(events: Iterable[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, IncomingMessages):
             assert event.bodies
-            apart += [IncomingMessages(event.channel, event.route, event.properties, [body]) for body in event.bodies]
+            apart += [IncomingMessages(event.channel, event.fields, event.properties, [body]) for body in event.bodies]
         else:
             apart.append(event)
     return apart

@@ -55,9 +55,9 @@ def test_method_is_read_whole_byte_by_byte_and_with_a_tail(method, payload):
     for cut in range(1, len(frame)):
         tailed = reader()
         assert tailed.feed(frame + frame[:cut]) == [expected]
-        assert tailed.held == cut
+        assert tailed.partial_bytes == cut
         assert tailed.feed(frame[cut:]) == [expected]
-        assert tailed.held == 0
+        assert tailed.partial_bytes == 0
 
 
 @pytest.mark.parametrize(("method", "payload"), CASES)

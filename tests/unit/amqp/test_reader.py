@@ -76,7 +76,7 @@ def test_who_speaks_something_else_is_told_once(said):
     other = FrameReader()
     assert fed(other, byte_by_byte(said)) == [Misgreeted()]
     assert other.feed(HEADER + GOLDEN) == []
-    assert other.held == 0
+    assert other.partial_bytes == 0
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
@@ -91,9 +91,9 @@ def test_publish_is_read_whole_byte_by_byte_and_with_a_tail():
         for before in (0, 1, 2):  # the first is read the long way, those after it at once
             tailed = reader()
             assert alone(tailed.feed(GOLDEN * before + GOLDEN[:cut])) == [GOLDEN_EVENT] * before
-            assert 0 < tailed.held <= len(GOLDEN) + CONTENT_BYTES
+            assert 0 < tailed.partial_bytes <= len(GOLDEN) + CONTENT_BYTES
             assert alone(tailed.feed(GOLDEN[cut:] + GOLDEN)) == [GOLDEN_EVENT] * 2
-            assert tailed.held == 0
+            assert tailed.partial_bytes == 0
 
 
 def test_ack_is_read_whole_byte_by_byte_and_with_a_tail():
@@ -119,7 +119,7 @@ def test_body_of_many_frames_is_one_message(size):
         assert len(alone(events)) == times
     whole = reader(4096)
     assert len(fed(whole, [stream[at : at + 1000] for at in range(0, len(stream), 1000)])) == 1
-    assert whole.held == 0
+    assert whole.partial_bytes == 0
 
 
 def test_empty_body_frames_are_nothing():
@@ -140,7 +140,9 @@ def test_messages_of_several_channels_interleave_with_each_other_and_with_method
     ]
     made = reader()
     got = fed(made, [parts[channel][step] for step in range(4) for channel in range(3)])
-    assert [(event.channel, event.route.key, event.bodies) for event in got if isinstance(event, IncomingMessages)] == [
+    assert [
+        (event.channel, event.fields.key, event.bodies) for event in got if isinstance(event, IncomingMessages)
+    ] == [
         (1, "1", [b"abcdef"]),
         (2, "2", [b"abcdef"]),
         (3, "3", [b"abcdef"]),
@@ -205,8 +207,10 @@ def test_remembered_routes_are_bounded():
         for number in range(2000)
     ]
     events = made.feed(b"".join(piece for pieces in frames for piece in pieces))
-    assert [event.route.key for event in events if isinstance(event, IncomingMessages)] == [str(n) for n in range(2000)]
-    assert len(made._routes) <= 256
+    assert [event.fields.key for event in events if isinstance(event, IncomingMessages)] == [
+        str(n) for n in range(2000)
+    ]
+    assert len(made._known_fields) <= 256
 
 
 # ------------------------------------------------------------------------------------------------------- broken rules
@@ -259,7 +263,7 @@ def test_broken_rule_is_a_hard_fault_in_its_place(name, stream, code, primed):
     assert alone(events[:-1]) == before
     assert fault(events).code == code
     assert fault(events).hard
-    assert made.held == 0
+    assert made.partial_bytes == 0
     assert made.feed(GOLDEN) == []
     # The same, in the same place, with what follows in the same buffer, and in any other.
     for chunks in ([stream + GOLDEN], byte_by_byte(stream + GOLDEN)):
@@ -295,7 +299,7 @@ def test_body_above_its_bound_ends_the_channel_and_is_dropped():
             False,
             1,
         )
-        assert made.held == 0
+        assert made.partial_bytes == 0
         assert made.feed(GOLDEN * 2 + OPEN) == [], "the server closes the channel: what the client still sends is lost"
         assert made.feed(ACK_FRAME) == [Ack(2, 258, True)], "other channels live on"
         close_ok = writer.frame(1, m.ChannelCloseOk())
@@ -309,9 +313,9 @@ def test_body_above_its_bound_ends_the_channel_and_is_dropped():
 def test_muted_channel_is_heard_again_after_its_end():
     made = reader()
     made.feed(METHOD_FRAME + HEADER_FRAME)
-    assert made.held
+    assert made.partial_bytes
     made.mute(1)
-    assert made.held == 0
+    assert made.partial_bytes == 0
     assert made.feed(BODY_FRAME + GOLDEN) == []
     close = m.ChannelClose(200, "bye")
     assert made.feed(writer.frame(1, close)) == [Called(1, close)], "both closed it at the same time"
@@ -328,13 +332,13 @@ def test_what_is_held_is_told_and_never_more_than_one_frame_and_the_unfinished_b
         made.feed(raw_frame(1, channel, METHOD_FRAME[7:-1]))
         made.feed(raw_frame(2, channel, content_header(10_000)))
         made.feed(raw_frame(3, channel, bytes(4000)) + raw_frame(3, channel, bytes(4000)))
-    assert made.held == 50 * (8000 + 14 + CONTENT_BYTES)
+    assert made.partial_bytes == 50 * (8000 + 14 + CONTENT_BYTES)
     made.feed(raw_frame(3, 1, bytes(1000))[:-1])
-    assert made.held == 50 * (8000 + 14 + CONTENT_BYTES) + 1007
+    assert made.partial_bytes == 50 * (8000 + 14 + CONTENT_BYTES) + 1007
     made.feed(b"\xce")
     for channel in range(1, 51):
         made.feed(raw_frame(3, channel, bytes(1000 if channel == 1 else 2000)))
-    assert made.held == 0
+    assert made.partial_bytes == 0
 
 
 def test_partial_frames_hold_at_most_one_frame():
@@ -352,13 +356,13 @@ def test_tiny_body_frames_take_no_more_than_the_body():
     content = made._unfinished[1]
     assert content is not None
     assert content.body.__sizeof__() < 250_000
-    assert made.held == 200_014 + CONTENT_BYTES
+    assert made.partial_bytes == 200_014 + CONTENT_BYTES
 
 
 def test_a_message_that_is_only_begun_counts():
     made = reader(channel_max=1_000)
     made.feed(b"".join(raw_frame(1, channel, METHOD_FRAME[7:-1]) for channel in range(1, 1_001)))
-    assert made.held == 1_000 * CONTENT_BYTES
+    assert made.partial_bytes == 1_000 * CONTENT_BYTES
 
 
 def test_flood_of_messages_that_are_not_whole_is_cut_off():

@@ -100,4 +100,4 @@ def test_routes_change_within_one_consumer_and_are_bounded():
     rows = [((False, "e", str(tag), properties.NONE), b"x") for tag in range(3000)]
     methods = [payload for kind, _, payload in frames(b"".join(deliveries.pieces(0, rows))) if kind == 1]
     assert methods == [m.encode_method(m.BasicDeliver("t", tag, False, "e", str(tag))) for tag in range(3000)]
-    assert len(deliveries._routes) <= 1024
+    assert len(deliveries._encoded) <= 1024

@@ -81,7 +81,7 @@ def test_every_listing_has_json(path):
         (["route", "put", "r", "--kind", "headers", "--to", "jobs"], "is no rule"),
         (["key", "change", "7f3k9q2m"], "nothing to change was given"),
         (["key", "change", "7f3k9q2m", "--expires", "in 1d", "--never-expires"], "either --expires"),
-        (["subscription", "create", "jobs", "w", "--webhook-batch", "2"], "comes with --webhook"),
+        (["subscription", "create", "jobs", "w", "--webhook-batch", "2"], "need --webhook"),
         (["subscription", "change", "jobs", "w", "--webhook-batch", "2"], "--webhook-secret"),
         (["--cert-key", __file__, "topic", "list"], "comes with --cert"),
         (["--ca", "/not/there", "topic", "list"], "does not exist"),

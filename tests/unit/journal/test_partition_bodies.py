@@ -57,8 +57,8 @@ def test_bodies_are_found_in_any_order(counts, random, data):
         with pytest.raises(Cold) as cold:
             store.take(1, 0, np.array([lost, asked[0]], np.int64), ("payload",))
         assert cold.value.offsets.tolist() == [lost]
-    rows = store.snapshot().image().cached.reshape(-1, 7)
-    assert sorted(rows[:, 2].tolist()) == [base for row, base in enumerate(bases) if row not in dropped]
+    rows = store.snapshot().image().cached_rows()
+    assert sorted(row.base for row in rows) == [base for row, base in enumerate(bases) if row not in dropped]
 
 
 def test_memory_is_counted_and_given_back():

@@ -34,7 +34,7 @@ def served(work):
         await link.connect()
         await link.declare("q", {})
         result = await work(world)
-        assert world.wires.faults == []
+        assert world.wire_history.faults == []
         return result
 
     return loop.run(main())

@@ -59,9 +59,9 @@ class ConditionCalls(BrokerCalls):
         """Report to a tracer what happens to messages; return a function that stops it."""
         return Tracing(self.shard, tracer).stop
 
-    def catch_up(self) -> None:
+    def clock_moved(self) -> None:
         """Do what is due by now and wake all waiters; for tests that have moved the clock."""
         shard = self.shard
         shard.upkeep(shard.now())
         shard.waiters.wake_all()
-        shard.pressure.set()
+        shard.housekeeping_due.set()

@@ -55,7 +55,7 @@ class ConsumeCalls(BrokerCalls):
             if name not in subscription.consumers:
                 return name
 
-    def own_consumer(self, number: int, consumer_id: str) -> Consumer:
+    def internal_consumer(self, number: int, consumer_id: str) -> Consumer:
         """Join the subscription of a number for the broker itself: clients may not remove this consumer."""
         state = self.shard.state.subscriptions.get(number)
         if state is None:

@@ -119,10 +119,10 @@ class InventoryCalls(BrokerCalls):
         """Return whether the stage of a key was committed, as far as that is remembered."""
         return key in self.shard.state.stages.committed
 
-    def claims(self, *keys: str) -> list[tuple[Verb, str]]:
-        """Return the rights, each with its topic, that it took to fill what is, or was, staged under these keys.
+    def rights_to_end(self, *keys: str) -> list[tuple[Verb, str]]:
+        """Return the rights that a caller needs to commit or abort the stages of these keys, each with its topic.
 
-        Only a caller that has these rights may commit the stage or throw it away.
+        They are the rights that were needed to stage what is, or was, under the keys.
         """
         state = self.shard.state
         found: dict[tuple[Verb, str], None] = {}

@@ -1,4 +1,4 @@
-"""Group commit: entries of one turn of the loop become one write and one sync; answers wait for their position.
+"""Group commit: entries that were submitted since the last write are one write and one sync; answers wait for it.
 
 State is changed when an entry is submitted, before it is durable; that is safe because nothing leaves the broker
 before its position is durable (`wait`). If the journal fails, the state is discarded with the broker.
@@ -50,7 +50,10 @@ class Committer:
         self.metrics: Metrics | None = None
 
     def submit(self, parts: ByteChunks, size: int) -> int:
-        """Queue an entry; return its position. Entries of one turn of the loop are written together at its end."""
+        """Queue an entry; return its position.
+
+        Queued entries are written together in the next turn of the loop, or after the sync that is under way.
+        """
         self.check()
         self.submitted += 1
         self._pending.append((parts, size))
@@ -88,10 +91,10 @@ class Committer:
             self._waiters.append((position, call))
 
     def is_full(self) -> bool:
-        """Return whether so much is queued that a producer must wait for `room`."""
+        """Return whether so much is queued that a producer must `wait_for_room`."""
         return self.pending_bytes > PENDING_BYTES_MAX
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until less is queued."""
         while self.is_full():
             self.check()

@@ -56,12 +56,12 @@ def _without_collection() -> Iterator[None]:
 async def _open_shard(engine: Engine, files: Files | None, store: BodyStore, clock: Clock, owner: str) -> Shard:
     point: Checkpoint | None = None
 
-    async def proven() -> int:
+    async def load_checkpoint() -> int:
         nonlocal point
         point = await checkpoints.newest(files) if files is not None else None
         return point.position if point is not None else 0
 
-    writer = await engine.open(proven)
+    writer = await engine.open(load_checkpoint)
     try:
         state = State(store)
         shard = Shard(state, store, writer, files, clock)
@@ -153,9 +153,7 @@ class _Bodies:
 
     def __init__(self, shard: Shard, point: Checkpoint) -> None:
         self._shard = shard
-        self._messages: dict[tuple[int, int], tuple[int, ...]] = {}
-        for row in point.store.cached.reshape(-1, 7).tolist():
-            self._messages[row[4], row[5]] = tuple(row)
+        self._messages = {(row.position, row.batch_index): row for row in point.store.cached_rows()}
         self._staged = {(position, index): (key, part) for key, part, position, index in point.staged}
 
     def adopt(self, position: int, packed: list[Packed]) -> None:
@@ -167,8 +165,9 @@ class _Bodies:
                 continue
             (batch,) = _unpacked(position, [each])
             if row is not None:
-                topic, partition, base, published_us, _, _, gate = row
-                self._shard.store.put(CachedBatch(topic, partition, base, batch, published_us, position, index, gate))
+                self._shard.store.put(
+                    CachedBatch(row.topic, row.partition, row.base, batch, row.published_us, position, index, row.gate)
+                )
             if stage is not None:
                 key, part = stage
                 parts = self._shard.state.stages.open[key].parts

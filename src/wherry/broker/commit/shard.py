@@ -61,14 +61,14 @@ ROOM_TRIES = 64
 """How often a call that finds no room on the disk tries again, while others write."""
 
 OPENINGS_SHARE = 8
-"""One part in so many of the reserve is for opening the shard only, however often that is tried on a full disk."""
+"""The reserve divided by this number is kept for opening the shard, however often that is tried on a full disk."""
 
 SETTLE_BYTES = 96
 """About how many bytes an entry that settles one message takes in the journal."""
 SETTLES_SHARE = 3 / 8
 """Largest share of a journal file kept for settles: enough for single acks of messages of 256 bytes and more."""
 
-CUT_MAX = 10_000
+CUT_OFF_REASONS_MAX = 10_000
 
 
 class _NoRoom(Exception):
@@ -95,9 +95,10 @@ class Shard:
         self.slices = Slices()
         self.pending_outcomes = PendingOutcomes(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
-        self.cut: dict[int, str] = {}
+        self.cut_off_reasons: dict[int, str] = {}
         """Why subscriptions were cut off, the last of them."""
-        self.pressure = asyncio.Event()
+        self.housekeeping_due = asyncio.Event()
+        """Set to have the housekeeper run at once: memory is over its budget, or a time comes before its next run."""
         self.checkpointed = 0
         """Position of the last durable checkpoint."""
         self.reclaim: Callable[[], Awaitable[bool]] = _nothing
@@ -135,9 +136,9 @@ class Shard:
 
     def admits_settle(self, messages: int) -> bool:
         """Return whether an entry that settles so many messages fits; else leases and messages do not end by time."""
-        return self._room_left(self._settle_bytes(messages), 1, essential=True) is None
+        return self._room_left(self._bytes_of_settle(messages), 1, essential=True) is None
 
-    def _settle_bytes(self, messages: int) -> int:
+    def _bytes_of_settle(self, messages: int) -> int:
         """Return the most bytes of an entry that settles or removes so many messages, with what opening may need."""
         return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
@@ -156,7 +157,7 @@ class Shard:
         Returns the position to wait for and the answer. `choose` may be called more than once; it changes nothing.
         """
         if self.committer.is_full():
-            await self.committer.room()
+            await self.committer.wait_for_room()
         if self._is_memory_full():
             await self._wait_for_memory()
         colds: list[Cold] = []
@@ -188,7 +189,7 @@ class Shard:
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
-        size = self._settle_bytes(messages)
+        size = self._bytes_of_settle(messages)
         tries = 0
         while (left := self._room_left(size, 1, essential=True)) is not None:
             tries += 1
@@ -200,7 +201,7 @@ class Shard:
         """Make room, and return whether to try again: room was made, or what others had queued is written by now."""
         committer = self.committer
         queued = committer.submitted - committer.durable
-        wanted = size + committer.pending_bytes + self._settles_bytes()
+        wanted = size + committer.pending_bytes + self._bytes_kept_for_settles()
         if await self.writer.make_room(wanted, entries + queued) or await self.reclaim():
             return True
         if committer.submitted == committer.durable:
@@ -212,11 +213,11 @@ class Shard:
         queued = self.committer.submitted - self.committer.durable
         pending = self.committer.pending_bytes
         if not essential:
-            pending += self._settles_bytes()
+            pending += self._bytes_kept_for_settles()
         left = self.writer.admit(size + pending, essential=essential, entries=entries + queued)
         return left if left is None else max(0, left - pending)
 
-    def _settles_bytes(self) -> int:
+    def _bytes_kept_for_settles(self) -> int:
         """Return the room for new messages that is kept for settles of waiting ones, beyond the reserve of the writer.
 
         A file of the journal is deleted when all its messages are settled, and until then each may take an entry of its
@@ -324,7 +325,7 @@ class Shard:
             self.pending_outcomes.forget_topic(topic)
         self._report(effects, gate)
         if self.store.is_over() or (effects.stored and self.state.expiry_times and self._is_due_before_wake()):
-            self.pressure.set()
+            self.housekeeping_due.set()
 
     def _report(self, effects: Effects, position: int) -> None:
         """Report the effects: to callers that wait for a fate, to the outcomes for producers, to webhooks."""
@@ -348,7 +349,7 @@ class Shard:
     def expect(self, deadline_ms: int) -> None:
         """Have the housekeeper run when a lease ends, so that waiting consumers get its messages at once."""
         if deadline_ms < self.wake_at_ms:
-            self.pressure.set()
+            self.housekeeping_due.set()
 
     def handed(self, topic: TopicState, leases: list[Lease]) -> None:
         """Report that messages are handed over, to callers and producers that want to know."""
@@ -370,9 +371,9 @@ class Shard:
 
     def remove_subscription(self, subscription: SubscriptionState, why: str) -> int:
         """Delete a subscription; `why` is the reason its consumers get, empty when a client deleted it."""
-        self.cut[subscription.number] = why or "the subscription was deleted"
-        while len(self.cut) > CUT_MAX:
-            del self.cut[next(iter(self.cut))]
+        self.cut_off_reasons[subscription.number] = why or "the subscription was deleted"
+        while len(self.cut_off_reasons) > CUT_OFF_REASONS_MAX:
+            del self.cut_off_reasons[next(iter(self.cut_off_reasons))]
         op = ops.DeleteSubscription(subscription.number, why, keep_dead=bool(why) and subscription.config.durable)
         entry = Entry(self.now().wall_us, [op], volatile=not subscription.config.durable)
         return self.commit([entry])
@@ -381,7 +382,7 @@ class Shard:
         """Raise `CutOff` if the subscription is deleted."""
         if subscription.number not in self.state.subscriptions:
             name = f"subscription {subscription.config.topic}/{subscription.config.name}"
-            raise CutOff(name, self.cut.get(subscription.number, "its topic was deleted"))
+            raise CutOff(name, self.cut_off_reasons.get(subscription.number, "its topic was deleted"))
 
     def _check_memory(self, entries: Sequence[Entry]) -> None:
         """Refuse messages beyond the budget of memory that cannot leave it: transient ones, or all without a disk."""
@@ -406,7 +407,7 @@ class Shard:
     async def _wait_for_memory(self) -> None:
         while self._is_memory_full():
             self.committer.check()
-            self.pressure.set()
+            self.housekeeping_due.set()
             if self._relief is None:
                 self._relief = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._relief)

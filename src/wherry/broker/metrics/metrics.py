@@ -198,17 +198,17 @@ class Metrics:
 
     async def text(self, *, openmetrics: bool = False) -> bytes:
         """Return all figures in the text format of Prometheus, or OpenMetrics. A thread writes it, one at a time."""
-        return await self._told(generate_openmetrics if openmetrics else generate_latest)
+        return await self._rendered(generate_openmetrics if openmetrics else generate_latest)
 
     async def families(self) -> list[Metric]:
         """Return all figures as families of Prometheus."""
-        return await self._told(lambda registry: list(registry.collect()))
+        return await self._rendered(lambda registry: list(registry.collect()))
 
-    async def _told(self, tell: Callable[[CollectorRegistry], T]) -> T:
+    async def _rendered(self, render: Callable[[CollectorRegistry], T]) -> T:
         async with self._looking:
             with uncollected():
                 self._collector.snapshot = await self._look()
-                return await asyncio.to_thread(tell, self.registry)
+                return await asyncio.to_thread(render, self.registry)
 
     async def _look(self) -> MetricsSnapshot:
         """Read all figures; with many topics, over a few turns of the loop."""

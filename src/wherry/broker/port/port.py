@@ -6,7 +6,7 @@ other processes or nodes can implement it as well. So calls take and return valu
 
 | what | how something else than a broker in this process provides it |
 |---|---|
-| `consumer`, `own_consumer`, what `pull` returns, `read_log` | objects of the caller, whose methods are calls again |
+| `consumer`, `internal_consumer`, what `pull` returns, `read_log` | objects whose methods are calls again |
 | `settler` | the calls that end leases, under one name; `applied` is called once a nack changed the state |
 | `gathering` | gathers rows in this process, and needs no more than the calls of `SubmitPort` |
 | the position that `submit` and `submit_stage` return | a number of its own, which `stored` takes |

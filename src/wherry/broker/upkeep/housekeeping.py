@@ -96,10 +96,10 @@ class Housekeeper:
             return
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                await shard.pressure.wait()
+                await shard.housekeeping_due.wait()
         except TimeoutError:
             pass
-        shard.pressure.clear()
+        shard.housekeeping_due.clear()
 
     def _do_time(self) -> bool:
         """Do what is due; return whether a tick has passed, for work that is rarer."""
@@ -207,7 +207,7 @@ class Housekeeper:
         for _ in range(1 + gain // GAIN_BYTES):
             if not await shard.store.rewrite(shard.wanted, shard.wants):
                 break
-            if shard.clock.steady_ms() >= until_ms or shard.pressure.is_set():
+            if shard.clock.steady_ms() >= until_ms or shard.housekeeping_due.is_set():
                 break
         much = shard.store.garbage_bytes >= GARBAGE_BYTES or shard.writer.is_short()
         if shard.store.garbage and self._is_time(TICK_MS if much else GARBAGE_MS):
@@ -234,7 +234,7 @@ class Housekeeper:
 
     async def _checkpoint(self) -> None:
         shard = self._shard
-        if shard.files is None or not self._has_news():
+        if shard.files is None or not self._has_changes():
             return
         async with self.lock:
             began_ms = shard.clock.steady_ms()
@@ -262,7 +262,7 @@ class Housekeeper:
                 self._last_checkpoint_ms = shard.clock.steady_ms()
                 self._cost_ms = self._last_checkpoint_ms - began_ms
 
-    def _has_news(self) -> bool:
+    def _has_changes(self) -> bool:
         """Return whether a checkpoint would differ from the last, or free files that the last one needs."""
         shard = self._shard
         return shard.committer.submitted != shard.checkpointed or bool(shard.store.garbage) or self._gain() > 0

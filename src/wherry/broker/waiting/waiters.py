@@ -76,11 +76,11 @@ class WaitLine:
         """Return the waiters that pull from the partitions of a seat, which may be a consumer's own."""
         return self.at.get(seat) or self.of.get(seat) or {}
 
-    def wake(self, waiter: Waiter, call: WakeUp | None) -> None:
+    def wake(self, waiter: Waiter, wake_up: WakeUp | None) -> None:
         """Remove a waiter and let it try to lease."""
         self.remove(waiter)
         if not waiter.future.done():
-            waiter.future.set_result(call)
+            waiter.future.set_result(wake_up)
 
 
 class Waiters:
@@ -128,9 +128,9 @@ class Waiters:
             return await waiter.future
         except asyncio.CancelledError:
             if waiter.future.done() and not waiter.future.cancelled():
-                call = waiter.future.result()
-                if call is not None:
-                    self.pass_on(subscription, call)
+                wake_up = waiter.future.result()
+                if wake_up is not None:
+                    self.pass_on(subscription, wake_up)
             raise
         finally:
             if timer is not None:
@@ -138,22 +138,23 @@ class Waiters:
             line.remove(waiter)
             self._tidy(subscription.number, line)
 
-    def missed(self, subscription: SubscriptionState, call: WakeUp) -> None:
+    def missed(self, subscription: SubscriptionState, wake_up: WakeUp) -> None:
         """Pass a wake-up on that gave its waiter nothing, if there is something in the partition for another one."""
         now_ms = self._clock.wall_us() // 1000
-        if isinstance(call.cause, int) and leasing.offers(subscription, call.cause, now_ms):
-            self.pass_on(subscription, call)
+        if isinstance(wake_up.cause, int) and leasing.offers(subscription, wake_up.cause, now_ms):
+            self.pass_on(subscription, wake_up)
 
-    def pass_on(self, subscription: SubscriptionState, call: WakeUp) -> None:
+    def pass_on(self, subscription: SubscriptionState, wake_up: WakeUp) -> None:
         """Give a wake-up to the next waiter, since there may be messages left."""
-        subscription.wakeups[call.cause] = max(call.event, subscription.wakeups.get(call.cause, call.event))
+        cause, event = wake_up
+        subscription.wakeups[cause] = max(event, subscription.wakeups.get(cause, event))
         self._state.to_wake[subscription.number] = None
         self.wake()
 
     def _wake(self) -> None:
         self._waking = False
-        called, self._state.to_wake = self._state.to_wake, {}
-        for number in called:
+        to_wake, self._state.to_wake = self._state.to_wake, {}
+        for number in to_wake:
             line, subscription = self._lines.get(number), self._state.subscriptions.get(number)
             if line is None and subscription is not None:
                 subscription.wakeups = {}
@@ -163,17 +164,17 @@ class Waiters:
                 self._serve(line, subscription)
 
     def _serve(self, line: WaitLine, subscription: SubscriptionState) -> None:
-        calls, subscription.wakeups = subscription.wakeups, {}
-        for cause, event in calls.items():
+        wakeups, subscription.wakeups = subscription.wakeups, {}
+        for cause, event in wakeups.items():
             if isinstance(cause, str):
                 waiter = self._with_room(line, subscription, cause)
             else:
-                waiter = self._taker(line, subscription, cause, event)
+                waiter = self._waiter_for(line, subscription, cause, event)
             if waiter is not None:
                 line.wake(waiter, WakeUp(cause, event))
         self._watch(line, subscription)
 
-    def _taker(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
+    def _waiter_for(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
         """Return the first waiter that may pull from a partition, has room, and has not had this wake-up before."""
         if number not in subscription.nonempty:
             return None

@@ -325,7 +325,7 @@ def create_subscription(
 
     With --webhook the broker pushes; if no secret is given, one is made and shown only now.
     """
-    hook = given(
+    webhook_fields = given(
         url=webhook,
         secret=webhook_secret,
         batch=webhook_batch,
@@ -334,10 +334,10 @@ def create_subscription(
         remove_after=webhook_remove_after,
     )
     made = None
-    if hook and webhook is None:
-        raise typer.BadParameter("what is said of a webhook comes with --webhook", param_hint="--webhook")
-    if hook and webhook_secret is None:
-        made = hook["secret"] = secrets.token_urlsafe(SECRET_BYTES)
+    if webhook_fields and webhook is None:
+        raise typer.BadParameter("options of a webhook need --webhook", param_hint="--webhook")
+    if webhook_fields and webhook_secret is None:
+        made = webhook_fields["secret"] = secrets.token_urlsafe(SECRET_BYTES)
     wanted = given(
         durable=False if ephemeral else None,
         acks=None if acks else False,
@@ -347,7 +347,7 @@ def create_subscription(
         assignment=assignment,
         buffer_messages=buffer_messages,
         buffer_bytes=buffer_bytes,
-        webhook=hook or None,
+        webhook=webhook_fields or None,
     ) | _start(start)
     place = ("topics", topic, "subscriptions", subscription)
     options_of(ctx).run(lambda link: link.call("PUT", *place, body=wanted))
@@ -392,7 +392,7 @@ def change_subscription(
     no_webhook: Annotated[bool, typer.Option("--no-webhook", help="Push no more; consumers pull.")] = False,
 ) -> None:
     """Change the given settings. To change a webhook, give its secret too, since the broker does not return it."""
-    hook = given(
+    webhook_fields = given(
         url=webhook,
         secret=webhook_secret,
         batch=webhook_batch,
@@ -400,21 +400,21 @@ def change_subscription(
         in_flight=webhook_in_flight,
         remove_after=webhook_remove_after,
     )
-    if hook and (no_webhook or webhook_secret is None):
+    if webhook_fields and (no_webhook or webhook_secret is None):
         raise typer.BadParameter("either --no-webhook, or what changes together with its --webhook-secret")
     wanted = given(lease_ms=lease, buffer_messages=buffer_messages, buffer_bytes=buffer_bytes)
     retry = given(attempts=attempts, first_ms=retry_first, cap_ms=retry_cap)
     if no_webhook:
         wanted["webhook"] = None
-    require_any(wanted | retry | hook)
+    require_any(wanted | retry | webhook_fields)
     place = ("topics", topic, "subscriptions", subscription)
 
     async def work(link: BrokerLink) -> None:
-        config = (await link.call("GET", *place))["config"] if retry or hook else {}
+        config = (await link.call("GET", *place))["config"] if retry or webhook_fields else {}
         if retry:  # a retry policy is replaced as a whole, and so is a webhook
             wanted["retry"] = config["retry"] | retry
-        if hook:
-            wanted["webhook"] = (config["webhook"] or {}) | hook
+        if webhook_fields:
+            wanted["webhook"] = (config["webhook"] or {}) | webhook_fields
         await link.call("PATCH", *place, body=wanted)
 
     options_of(ctx).run(work)

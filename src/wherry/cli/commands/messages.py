@@ -11,7 +11,7 @@ from wherry.cli.commands.catalog import TopicName
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import MESSAGES, app, command, group
 from wherry.cli.options import AsJson, options_of
-from wherry.cli.values import given, instant, message_key, pairs, require_any
+from wherry.cli.values import checked_key, given, instant, pairs, require_any
 from wherry.model.limits import PRIORITY_DEFAULT
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def browse(
 def search(
     ctx: typer.Context,
     topic: TopicName,
-    key: Annotated[str | None, typer.Option(parser=message_key, metavar="TEXT", help="With exactly this key.")] = None,
+    key: Annotated[str | None, typer.Option(parser=checked_key, metavar="TEXT", help="With exactly this key.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="With it; may be repeated.")] = None,
     since: Since = None,
     until: Until = None,

@@ -18,7 +18,7 @@ from wherry.cli import output
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import MESSAGES, app, command, complain
 from wherry.cli.options import AsJson, GlobalOptions, options_of
-from wherry.cli.values import REACHED, duration, given, instant, message_key, pairs
+from wherry.cli.values import REACHED, checked_key, duration, given, instant, pairs
 from wherry.model.errors import WherryError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def publish(
     key: Annotated[
         str | None,
         typer.Option(
-            parser=message_key, metavar="TEXT", help="What messages are ordered by, and what chooses a partition."
+            parser=checked_key, metavar="TEXT", help="What messages are ordered by, and what chooses a partition."
         ),
     ] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,

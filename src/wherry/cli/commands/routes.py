@@ -9,7 +9,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.frame import CATALOG, command, group
 from wherry.cli.options import AsJson, Yes, confirm, options_of
-from wherry.cli.values import given, message_key, pairs
+from wherry.cli.values import checked_key, given, pairs
 
 if TYPE_CHECKING:
     from wherry.cli.link import BrokerLink
@@ -99,7 +99,7 @@ def publish(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="What headers routes match. May be repeated.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(parser=message_key, metavar="TEXT", help="What messages are ordered by.")
+        str | None, typer.Option(parser=checked_key, metavar="TEXT", help="What messages are ordered by.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,
     header: Annotated[

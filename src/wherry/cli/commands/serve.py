@@ -79,7 +79,7 @@ def _effective(config: str | None, flags: dict[str, object]) -> Effective:
     try:
         return effective(config, flags)
     except InvalidInput as fault:
-        complain(f"{fault}; wherry config show tells what is in force")
+        complain(f"{fault}; wherry config show prints what is in force")
         raise typer.Exit(2) from None
 
 

@@ -220,7 +220,7 @@ class SyncProducer(SyncEnd[Producer]):
             try:
                 while pending:
                     try:
-                        await self.other.room()
+                        await self.other.wait_for_room()
                         self.other.put(*pending[0])
                     except Exception as fault:  # of this message: those behind it are sent
                         self._fault = self._fault or fault

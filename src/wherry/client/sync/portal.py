@@ -55,8 +55,8 @@ class Portal:
             self._loop.close()
 
 
-class Facade(Protocol[A_co]):
-    """Stands for an async object that lives on the loop of a portal."""
+class Blocking(Protocol[A_co]):
+    """The blocking form of an async object, which lives on the loop of a portal."""
 
     @property
     def portal(self) -> Portal:
@@ -69,11 +69,11 @@ class Facade(Protocol[A_co]):
 
 def waits(
     method: Callable[Concatenate[O, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Facade[O], P], T]:
+) -> Callable[Concatenate[Blocking[O], P], T]:
     """Return an async method as one that waits for its result."""
 
     @functools.wraps(method)
-    def call(self: Facade[O], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Blocking[O], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.portal.run(method(self.other, *args, **kwargs))
 
     return call

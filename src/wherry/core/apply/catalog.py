@@ -132,7 +132,7 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
             step.effects.touched[topic.number, number] = partition
             continue
         del partition.readers[op.number]
-        topic.dead -= len(reader.dead) - (_detach_dead_letters(partition, reader) if op.keep_dead else 0)
+        topic.dead -= len(reader.dead) - (_keep_dead_letters(partition, reader) if op.keep_dead else 0)
         _remember_endings(topic, partition, reader)
         if partition.readers and not topic.is_stream():
             release_settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
@@ -148,7 +148,7 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     step.effects.maybe_ready[topic.number] = None
 
 
-def _detach_dead_letters(partition: Partition, reader: Reader) -> int:
+def _keep_dead_letters(partition: Partition, reader: Reader) -> int:
     """Turn the dead letters of a deleted subscription into dead letters of no subscription; return how many are new."""
     rows = reader.dead.columns()
     rows = rows[:, ~partition.dead.has(rows[0])]

@@ -101,9 +101,9 @@ def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset
     packed, at, fate = packed[done], at[done], fate[done]
     if len(packed) == 0:
         return
-    news, dropped = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
-    if len(news):
-        step.effects.outcomes.append((topic.number, news))
+    outcomes, dropped = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
+    if len(outcomes):
+        step.effects.outcomes.append((topic.number, outcomes))
         step.state.with_outcomes[topic.number] = None
     if dropped:
         topic.count("outcomes_dropped", dropped)

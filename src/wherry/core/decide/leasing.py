@@ -129,9 +129,9 @@ def lease(
     if not consumer.has_room():
         return granted
     mark_due(state, subscription, now.wall_ms)
-    for partition, quota in _turns(state, subscription, consumer, budget, now.wall_ms):
+    for partition, most in _turns(state, subscription, consumer, budget, now.wall_ms):
         try:
-            new = _lease_from(state, subscription, consumer, partition, (min(quota, budget.messages), budget), now)
+            new = _lease_from(state, subscription, consumer, partition, (min(most, budget.messages), budget), now)
         except Cold:
             if granted:
                 break
@@ -183,11 +183,11 @@ def _turns(
     state: State, subscription: SubscriptionState, consumer: ConsumerState, budget: PullBudget, now_ms: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the partitions to pull from, one after the other, with the largest number of messages to take from each."""
-    own, before = _own(subscription, consumer), consumer.out_messages
+    own, before = _own_partitions(subscription, consumer), consumer.out_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
         yield from ((number, budget.messages) for number in own)
     else:
-        yield from _quotas(state, subscription, own, budget, now_ms)
+        yield from _counts_by_partition(state, subscription, own, budget, now_ms)
     if subscription.assignment.helps and consumer.out_messages == before:
         for number in _most_lagging(subscription, now_ms):
             yield number, budget.messages
@@ -195,7 +195,7 @@ def _turns(
                 return
 
 
-def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
+def _own_partitions(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
     """Return the non-empty partitions of a consumer in the order in which a pull tries them."""
     if not subscription.assignment.rotates:
         return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.nonempty]
@@ -216,7 +216,7 @@ def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
     return [number for number in nonempty.numbers() if everything or number in own]
 
 
-def _quotas(
+def _counts_by_partition(
     state: State, subscription: SubscriptionState, numbers: list[int], budget: PullBudget, now_ms: int
 ) -> list[tuple[int, int]]:
     """Return, for ranked orders, how many of the messages with the smallest ranks are in each partition."""

@@ -164,7 +164,7 @@ class OffsetSet:
         return found[:count]
 
     def _raise_floor(self) -> None:
-        """Move the floor over the members that touch it, found by bisection on the bitmap's rank."""
+        """Move the floor over the members that follow it directly, found by bisection on the bitmap's rank."""
         above = self.above
         if not above:
             return

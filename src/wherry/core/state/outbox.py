@@ -180,11 +180,11 @@ class Outbox:
         self.watched.remove(packed)
         again = may_return
         self.watched.put(packed[again], url=url[again], first=first[again], reported=fates[again])
-        news = fates != reported
-        new = news & ~self.outcomes.has(first)
+        changed = fates != reported
+        new = changed & ~self.outcomes.has(first)
         self._enqueue(first[new], url[new])
-        self.outcomes.put(first[news], url=url[news], fate=fates[news], at_ms=at_ms)
-        return first[news], self._make_room()
+        self.outcomes.put(first[changed], url=url[changed], fate=fates[changed], at_ms=at_ms)
+        return first[changed], self._make_room()
 
     def _make_room(self) -> int:
         if len(self.outcomes) <= OUTCOMES_MAX:

@@ -20,6 +20,18 @@ SLACK = 16
 """Rows of dropped batches that may stay however few batches there are: a sweep costs more than a publish."""
 
 
+class CachedRow(NamedTuple):
+    """A batch that is in the journal and in no segment, as a checkpoint stores it: its columns, in this order."""
+
+    topic: int
+    partition: int
+    base: int
+    published_us: int
+    position: int
+    batch_index: int
+    gate: int
+
+
 class CachedBatch:
     """A compact batch in memory, and its position in the journal. A batch read on recovery is decoded when needed."""
 
@@ -64,6 +76,10 @@ class CachedBatch:
         if isinstance(self._batch, Packed):
             self._batch = self._batch.unpack()
         return self._batch
+
+    def row(self) -> CachedRow:
+        """Return what a checkpoint stores of the batch."""
+        return CachedRow(self.topic, self.partition, self.base, self.published_us, self.position, self.index, self.gate)
 
 
 class BatchPiece(NamedTuple):

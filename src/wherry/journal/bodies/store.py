@@ -23,7 +23,7 @@ from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, PartitionBodies
+from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, CachedRow, PartitionBodies
 from wherry.journal.bodies.segment import Segment, SegmentImage
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
@@ -47,13 +47,15 @@ CHUNK_BYTES = 8 << 20
 
 
 class StoreImage(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint stores: the segments, and where in the journal the other bodies are.
-
-    `cached` holds `topic, partition, base, published_us, position, index, gate` for each batch.
-    """
+    """What a checkpoint stores: the segments, and where in the journal the other bodies are."""
 
     segments: list[SegmentImage]
     cached: Int64
+    """The numbers of all `CachedRow`s, one row after the other."""
+
+    def cached_rows(self) -> list[CachedRow]:
+        """Return the batches that are in no segment."""
+        return [CachedRow(*row) for row in self.cached.reshape(-1, len(CachedRow._fields)).tolist()]
 
 
 class StoreSnapshot(NamedTuple):
@@ -68,11 +70,7 @@ class StoreSnapshot(NamedTuple):
 
     def image(self) -> StoreImage:
         """Return what a checkpoint stores."""
-        rows = [
-            (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
-            for c in self.cached
-            if c.position
-        ]
+        rows = [each.row() for each in self.cached if each.position]
         return StoreImage([segment.image() for segment in self.segments], np.array(rows, np.int64).ravel())
 
 

@@ -82,12 +82,12 @@ class DiskEngine:
         self._layout.check()
         self._writer: DiskWriter | None = None
 
-    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+    async def open(self, proven_position: ProvenPosition | None = None) -> Writer:
         """Lock and survey the directory, and only then repair it: a damaged journal is left as it was found."""
         self._files.lock()
         try:
             found = await survey(self._files)
-            _check_complete(found, await proven() if proven is not None else 0)
+            _check_complete(found, await proven_position() if proven_position is not None else 0)
             self._writer = await self._repair(found)
         except BaseException:
             self._files.unlock()

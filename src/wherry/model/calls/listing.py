@@ -24,7 +24,7 @@ DEAD_CURSOR = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
 LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
     pa.field("version", pa.int64(), nullable=False)
 )
-"""Columns of browse and search: the message, its partition, and its version, which an edit has to name."""
+"""Columns of browse and search: the message, its partition, and its version, which an amend has to name."""
 
 SCHEDULED = LISTED.append(pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False))
 """Columns of scheduled messages: the message, and when it may be leased."""

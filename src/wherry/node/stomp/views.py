@@ -110,7 +110,7 @@ def _here(session: Session, room: int) -> StompHere:
 
 
 def _subscriber(subscription: Consumer) -> StompSubscriber:
-    terms, (messages, size) = subscription.terms, subscription.held()
+    terms, (messages, size) = subscription.terms, subscription.held_now()
     return StompSubscriber(
         id=terms.id,
         destination=terms.destination,

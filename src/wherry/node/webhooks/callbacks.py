@@ -37,7 +37,7 @@ FIRST_S, CAP_S = 1.0, 300.0
 TIMEOUT_S = 10.0
 BATCH = 1_000
 """Outcomes in one call."""
-FETCH = 10_000
+OUTCOMES_MAX = 10_000
 URLS_MAX = 4_096
 """URLs with a call under way or planned; outcomes for further URLs stay in the broker meanwhile."""
 CALLS_A_HOST = 4
@@ -54,7 +54,7 @@ class CallbackUrl:
 
     url: str
     host_limit: asyncio.Semaphore
-    notices: deque[Outcome] = field(default_factory=lambda: deque(maxlen=FETCH))
+    notices: deque[Outcome] = field(default_factory=lambda: deque(maxlen=OUTCOMES_MAX))
     outcomes: deque[Outcome] = field(default_factory=deque)
     failures: int = 0
     resume_at: float = 0.0
@@ -104,7 +104,7 @@ class Callbacks:
             event.clear()
             now = _now()
             try:
-                self._fetch(now)
+                self._collect(now)
             except Exception:
                 _log.exception("outcomes cannot be fetched")
             wake_at = self._begin(now)
@@ -112,8 +112,8 @@ class Callbacks:
                 async with asyncio.timeout_at(wake_at):
                     await event.wait()
 
-    def _fetch(self, now: float) -> None:
-        """Fetch notices, then outcomes, so that no URL gets the end of a message before its delivery."""
+    def _collect(self, now: float) -> None:
+        """Collect notices, then outcomes, so that no URL gets the end of a message before its delivery."""
         for notice in self._broker.delivered_notices():
             target_url = self._url(notice.url)
             if target_url is not None:
@@ -123,7 +123,7 @@ class Callbacks:
             for target_url in self._urls.values()
             if target_url.task is not None or target_url.resume_at > now or target_url.outcomes
         ]
-        for outcome in self._broker.unreported(FETCH, without=barred):
+        for outcome in self._broker.unreported(OUTCOMES_MAX, without=barred):
             target_url = self._url(outcome.url)
             if target_url is not None:
                 target_url.outcomes.append(outcome)
@@ -228,7 +228,7 @@ class Callbacks:
     ) -> None:
         self.given_up += len(outcomes)
         extra = {"outcomes": len(outcomes), "attempts": target_url.failures, **_names(target_url)}
-        _log.warning("a producer cannot be told what became of its messages: %s", error, extra=extra)
+        _log.warning("outcomes cannot be reported to a producer: %s", error, extra=extra)
         _drop(target_url, notices, [])
         await self._broker.reported(outcomes)
 

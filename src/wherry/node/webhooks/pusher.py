@@ -189,7 +189,7 @@ class Pusher:
     async def _posted(self, delivery: DeliveryPort) -> Verdict:
         is_sent = False
 
-        def sent() -> None:
+        def sending() -> None:
             nonlocal is_sent
             is_sent = True
 
@@ -197,7 +197,7 @@ class Pusher:
             lane, beat_s = self._lane(), self._config().lease_ms / 3000
             try:
                 async with lane.place(self._target.authority, beat_s=beat_s, beat=lambda: self._keep(delivery)):
-                    return await self._post(delivery, sent)
+                    return await self._post(delivery, sending)
             except Unreached as fault:
                 return Verdict(str(fault), is_down=True, is_untouched=not is_sent)
             except BrokenOff as fault:
@@ -210,7 +210,7 @@ class Pusher:
                 await self._keep(delivery)
                 await asyncio.sleep(TROUBLE_S)
 
-    async def _post(self, delivery: DeliveryPort, sent: Callable[[], None]) -> Verdict:
+    async def _post(self, delivery: DeliveryPort, before_send: Callable[[], None]) -> Verdict:
         webhook, names = self._webhook, self._names()
         (body,) = write_messages(JSON, delivery.batch, leases=delivery.lease_column()).body
         content = bytes(memoryview(body))
@@ -224,7 +224,8 @@ class Pusher:
             "Wherry-Delivery": str(delivery.tokens[0]),
             signing.HEADER: signing.sign(webhook.secret, content, int(time.time())),
         }
-        answer = await self._sender.post(self._target, headers, content, webhook.timeout_ms / 1000, on_sent=sent)
+        timeout_s = webhook.timeout_ms / 1000
+        answer = await self._sender.post(self._target, headers, content, timeout_s, before_send=before_send)
         self._is_slow = _now() - began > SLOW_S
         return verdict_of(answer, self._target.authority)
 

@@ -49,7 +49,7 @@ class Pushers:
         if subscription is None or webhook is None or not self._is_open:
             return
         pusher = Pusher(self._broker, self._sender, number, subscription, webhook, self.removals)
-        run = pusher.run(lambda: self._broker.own_consumer(number, f"webhook-{secrets.token_hex(4)}"))
+        run = pusher.run(lambda: self._broker.internal_consumer(number, f"webhook-{secrets.token_hex(4)}"))
         task = asyncio.create_task(run, name=f"wherry webhook {subscription.name}")
         self._current[number] = task
         self._all.add(task)

@@ -81,15 +81,15 @@ class WebhookSender:
         timeout_s: float,
         *,
         kind: Kind = "push",
-        on_sent: Callable[[], None] = lambda: None,
+        before_send: Callable[[], None] = lambda: None,
     ) -> PostResult:
         """Post and return the answer; raise `Unreached` if there is none in time, `NotTried` for a reason of this node.
 
-        `on_sent` is called before the first byte is sent.
+        `before_send` is called before the first byte is sent.
         """
         outcome = "broken-off"
         try:
-            answer = await self._post(target, _head(target, headers, len(body)), body, timeout_s, on_sent)
+            answer = await self._post(target, _head(target, headers, len(body)), body, timeout_s, before_send)
             outcome = f"{answer.status // 100}xx"
         except Unreached:
             outcome = "unreached"
@@ -102,7 +102,7 @@ class WebhookSender:
         return answer
 
     async def _post(
-        self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
+        self, target: Target, head: bytes, body: bytes, timeout_s: float, before_send: Callable[[], None]
     ) -> PostResult:
         connection: Connection | None = None
         place = f"{target.secure} {target.authority}"
@@ -110,12 +110,12 @@ class WebhookSender:
             async with asyncio.timeout(timeout_s) as limit:
                 while (connection := self._idle.take(place)) is not None:
                     try:
-                        return await _ask(connection, head, body, on_sent)
+                        return await _ask(connection, head, body, before_send)
                     except Unavailable:
                         if connection.received:  # else the server had closed it between two calls, which it may
                             raise
                 connection = await self._connect(target, await self._begun(target, limit))
-                return await _ask(connection, head, body, on_sent)
+                return await _ask(connection, head, body, before_send)
         except TimeoutError:
             if connection is not None and connection.status:  # the status has arrived, only the body has not
                 return _answer(connection)
@@ -167,9 +167,9 @@ class WebhookSender:
         self._idle.close()
 
 
-async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> PostResult:
+async def _ask(connection: Connection, head: bytes, body: bytes, before_send: Callable[[], None]) -> PostResult:
     """Send a call and return the answer. The status counts even if the rest is cut off or too long."""
-    on_sent()
+    before_send()
     try:
         await connection.ask(head, [body])
     except Unavailable:

@@ -80,7 +80,7 @@ class Targets:
         allowed = [text for text in found if self._why_not(_ip(text)) is None]
         if not allowed:
             why = f"{target.host} is {self._why_not(_ip(found[0]))}" if found else f"{target.host} has no address"
-            raise TargetRefused(f"{why}; webhooks.allow tells what may be called")
+            raise TargetRefused(f"{why}; webhooks.allow lists what may be called")
         return allowed
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import MARK, from_elsewhere, opened, prefix, texts
-from wherry.queueing.message.placing import placement
+from wherry.queueing.message.placing import handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
 from wherry.queueing.names import SUBSCRIPTION, host_and_name
@@ -55,12 +55,12 @@ class DeadLetterMover:
     def __init__(self, broker: BrokerPort, targets: Targets) -> None:
         self._broker, self._targets = broker, targets
         self._pending: dict[str, None] = {}
-        self._news = asyncio.Event()
+        self._noted = asyncio.Event()
 
     def note(self, topic: str) -> None:
         """Schedule the move of a topic's new dead letters."""
         self._pending[topic] = None
-        self._news.set()
+        self._noted.set()
 
     async def run(self) -> None:
         """Move dead letters for ever, beginning with those from before this start."""
@@ -70,18 +70,19 @@ class DeadLetterMover:
                 topic = next(iter(self._pending))  # the topic that has waited longest
                 del self._pending[topic]
                 await self._move_all(topic)
-            self._news.clear()
-            await self._news.wait()
+            self._noted.clear()
+            await self._noted.wait()
 
     async def _move_all(self, topic: str) -> None:
         size = self._broker.topic_size(topic)
         if size is None or size.dead == 0:
             return
         terms = terms_of(self._broker.topic(topic))
-        if terms.dead_exchange is None:
+        if terms.dead_exchange is None:  # such a queue keeps its dead letters
             return
         try:
-            for subscription in (SUBSCRIPTION, ""):  # topics without a dead-letter exchange keep their dead letters
+            # "" has the dead letters of no subscription: they did not fit, or expired before there was a subscription.
+            for subscription in (SUBSCRIPTION, ""):
                 while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:
@@ -110,7 +111,7 @@ class DeadLetterMover:
         host, queue = host_and_name(topic)
         to: dict[tuple[str, bool], list[dict[str, Any]]] = {}
         for row in found.to_pylist():
-            for target, persistent, message in self._anew(host, queue, terms, row):
+            for target, persistent, message in self._copies(host, queue, terms, row):
                 to.setdefault((target, persistent), []).append(message)
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
@@ -122,7 +123,7 @@ class DeadLetterMover:
             calls = calls[-1:]
         return await self._broker.forward(topic, these, calls, by="dead-letter exchange")
 
-    def _anew(
+    def _copies(
         self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
     ) -> list[tuple[str, bool, dict[str, Any]]]:
         """Return the copies of a dead letter, one for each target queue, without queues that would form a cycle."""
@@ -147,8 +148,8 @@ class DeadLetterMover:
         result = []
         for target in self._targets(host, to, to_key, known):
             if not _is_circle(deaths, target.name):
-                place = placement(target, known, None, self._broker.now_ms)
-                result.append((target.topic, place.persistent, {**message, **place.columns()}))
+                handling = handling_of(target, known, None, self._broker.now_ms)
+                result.append((target.topic, handling.persistent, {**message, **handling.columns()}))
         return result
 
 

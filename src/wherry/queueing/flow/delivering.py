@@ -39,7 +39,8 @@ _log = logging.getLogger("wherry.queueing")
 class Holding:
     """The messages that one connection was given and has not settled, counted by batches, never message by message.
 
-    Consumers with a limit of their own (prefetch) are counted and not stopped. One delivery may exceed the bounds.
+    Messages of a consumer with a limit of its own (prefetch) are counted, but these bounds do not stop that consumer.
+    One delivery may exceed the bounds.
     """
 
     __slots__ = ("_failed", "_relieved", "bytes", "messages")
@@ -207,7 +208,7 @@ class QueueDelivery:
                 self._settler.renew([token], None)
 
 
-def opened_up(
+def queue_delivery_of(
     settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
 ) -> tuple[QueueDelivery, list[Row]]:
     """Return a queue delivery, and its messages as they are sent to clients; the messages are not kept.

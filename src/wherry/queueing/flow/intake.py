@@ -1,8 +1,8 @@
 """Takes what clients of queues publish: the broker gathers it, the intake bounds and confirms it.
 
-The broker makes one batch of what arrives in one turn of the loop (`broker/commit/gathering`). The intake does what is
-special to queues: it confirms publishes of a channel by number, many at once, and stops reading from clients while too
-many bytes are not stored.
+The broker submits together what arrives in one turn of the loop, or during one sync (`broker/commit/gathering`). The
+intake does what is special to queues: it confirms publishes of a client by number, many at once, and stops reading
+from clients while too many bytes are not stored.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from wherry.model.calls.rows import Handling, Rows
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.hosts.queue import Queue
 
-HELD_BYTES_MAX = 64 << 20
+UNSTORED_BYTES_MAX = 64 << 20
 """Bytes gathered and not yet durable; beyond it no client is read."""
 
 _log = logging.getLogger("wherry.queueing")
 
 
 class ConfirmListener(Protocol):
-    """A channel that is notified which of its publishes are stored or refused; it numbers them from 1."""
+    """A channel or session that is notified which of its publishes are stored or refused; it numbers them from 1."""
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Note that all publishes up to `last` are stored, except those in `refused`."""
@@ -49,7 +49,7 @@ class UnstoredCounter(Protocol):
 
 
 class Unconfirmed(NamedTuple):
-    """Publishes of one channel that are not confirmed yet: their number, and the highest of their numbers."""
+    """Publishes of one listener that are not confirmed yet: how many, and the highest of their numbers."""
 
     listener: ConfirmListener
     last: int
@@ -63,7 +63,7 @@ class Unconfirmed(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What clients of queues added to one submission."""
+    """What clients of queues added to one submission, which spans several turns of the loop during a sync."""
 
     last: dict[ConfirmListener, int] = field(default_factory=dict)
     refused: dict[ConfirmListener, set[int]] = field(default_factory=dict)
@@ -83,36 +83,36 @@ class Intake:
         self._has_failed = False
         """Whether the journal failed: nothing is confirmed any more."""
         self._relief: list[Callable[[], None]] = []
-        self.held = 0
+        self.unstored_bytes = 0
         """Bytes that are not durable yet."""
         self.watched: dict[str, Callable[[], None]] = {}
-        """By topic: called when messages were added to it, for a subscriber that bounds how many wait there."""
+        """By topic: called when messages were added to it, for a consumer that bounds how many wait there."""
 
     @property
     def is_full(self) -> bool:
         """Whether clients should not be read until `when_relieved` calls back."""
-        return self.held > HELD_BYTES_MAX
+        return self.unstored_bytes > UNSTORED_BYTES_MAX
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         """Call back once the intake is no longer full."""
         self._relief.append(call)
 
     def add(self, topic: str, rows: Rows, unconfirmed: Unconfirmed | None, handling: Handling) -> None:
-        """Add messages for a topic to this turn."""
+        """Add messages for a topic to the open submission."""
         submission = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
         record = self._records.get(submission) or self._record(submission)
         record.size += rows.size
-        self.held += rows.size
+        self.unstored_bytes += rows.size
         if unconfirmed is not None:
             record.last[unconfirmed.listener] = unconfirmed.last
 
     def charge(self, counter: UnstoredCounter, size: int) -> None:
-        """Count bytes of this turn for a connection; its counter is called when they are stored."""
+        """Count bytes of the open submission for a connection; its counter is called when they are stored."""
         counters = self._record(self._gathering.open_submission).counters
         counters[counter] = counters.get(counter, 0) + size
 
     def note(self, unconfirmed: Unconfirmed) -> None:
-        """Confirm publishes that reached no queue together with the others of this turn."""
+        """Confirm publishes that reached no queue together with the others of the open submission."""
         self._record(self._gathering.open_submission).last[unconfirmed.listener] = unconfirmed.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:
@@ -181,7 +181,7 @@ class Intake:
         """Release the bytes of a submission, and confirm its publishes unless the journal failed."""
         record = self._records.pop(submission)
         self._written.remove(record)
-        self.held -= record.size
+        self.unstored_bytes -= record.size
         for counter, size in record.counters.items():
             counter.take_stored(size)
         if fault is None:

@@ -1,6 +1,6 @@
-"""Transactions of a channel: publishes and acks that wait for a commit, and are then one entry of the journal.
+"""Commits the transaction of a queue client: its publishes and acks are one entry of the journal.
 
-Publishes are put aside in one stage and acks in another, and both are committed together: a crash leaves all of them or
+Publishes are stored in one stage and acks in another, and both are committed together: a crash leaves all of them or
 none. The broker has no stage for requeues and rejects, so they follow after the commit. After a crash between the two,
 such a message is back in its queue.
 """
@@ -40,7 +40,7 @@ async def commit(broker: BrokerPort, calls: Sequence[tuple[str, pa.RecordBatch]]
     if len(acks) > LEASES_MAX:
         text = f"a transaction acks messages of at most {LEASES_MAX} deliveries"
         raise refused(Reason.RESOURCE_ERROR, text)
-    key = f"amqp/{secrets.token_hex(16)}"
+    key = f"amqp/{secrets.token_hex(16)}"  # of any wire; the key is stored, so its prefix stays as it was
     stages: list[str] = []
     try:
         for topic, batch in calls:

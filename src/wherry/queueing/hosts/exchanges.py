@@ -191,8 +191,8 @@ def _like(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool)
 
 
-class Router:
-    """Finds the topics that a message is routed to, in one virtual host."""
+class ExchangeIndex:
+    """Finds the exchanges of one virtual host, and the topics that they route a message to."""
 
     def __init__(self, catalog: CatalogView, host: str) -> None:
         self._catalog, self._host = catalog, host

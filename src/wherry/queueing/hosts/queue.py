@@ -14,7 +14,7 @@ from wherry.broker.port.consume import ConsumerPort, DeliveryPort
 from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import WherryError
 from wherry.queueing import clock
-from wherry.queueing.flow.delivering import QueueDelivery, Settling, opened_up
+from wherry.queueing.flow.delivering import QueueDelivery, Settling, queue_delivery_of
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import Row
 from wherry.queueing.names import SUBSCRIPTION, full_name
@@ -27,7 +27,7 @@ PULL_BYTES_MAX = 4 << 20
 _log = logging.getLogger("wherry.queueing")
 
 
-class Subscriber(Protocol):
+class WireConsumer(Protocol):
     """A consumer of a queue, on any wire."""
 
     priority: int
@@ -36,13 +36,13 @@ class Subscriber(Protocol):
         """Return how many messages the consumer may be given now."""
 
     def shares(self) -> tuple[object, int] | None:
-        """Return the channel whose limit this consumer shares with others, and the room left in it; None for none."""
+        """Return the holder of a limit that several consumers share, and the room left in it; None for none."""
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Take some rows of a delivery; `messages` are all messages of the delivery, to be sent and not to be kept."""
 
-    def queue_deleted(self) -> None:
-        """Note that the queue was deleted."""
+    def deliveries_ended(self) -> None:
+        """End the consumer, since the queue delivers no more: it was deleted, or its deliveries failed."""
 
 
 class Queue:
@@ -54,8 +54,8 @@ class Queue:
         self.number = broker.topic_number(self.topic)
         self.owner: object | None = None
         """The connection that the queue is exclusive to."""
-        self.subscribers: list[Subscriber] = []
-        self.exclusive_to: Subscriber | None = None
+        self.consumers: list[WireConsumer] = []
+        self.exclusive_to: WireConsumer | None = None
         self.was_consumed = False
         """Whether the queue ever had a consumer: an auto-delete queue is deleted when its last consumer leaves."""
         self.used_at = clock.now_s()
@@ -66,47 +66,47 @@ class Queue:
         self._broker, self._settler = broker, broker.settler
         self._old_below = old_below
         """Messages below this offset are from an earlier run of the node, and may have been handed over in it."""
-        self._consumer: ConsumerPort | None = None
+        self._broker_consumer: ConsumerPort | None = None
         self._pump: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._handover_waiters: list[asyncio.Future[None]] = []
-        """Waiters of `ready_handed_over`."""
+        """Waiters of `wait_for_hand_over`."""
         self._is_idle = False
         """Whether nothing was ready at the last pull, so that a new message is delivered as it arrives."""
-        self._next_taker = 0
+        self._next_consumer = 0
         self._last_back: asyncio.Future[None] | None = None
         """Done when the last messages that were given back are in their place."""
 
     def ready(self) -> int:
         """Return how many messages wait to be handed over."""
-        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # 0 for a topic that was never consumed here
+        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # 0 before the first consumer made the subscription
 
     def has_room(self) -> bool:
         """Return whether a consumer would take a message right now."""
         return any(each.room() > 0 for each in self._eligible())
 
-    def is_idle_for(self, now: float) -> float:
+    def idle_s(self, now: float) -> float:
         """Return how many seconds ago the queue was used last."""
-        return 0.0 if self.subscribers else now - self.used_at
+        return 0.0 if self.consumers else now - self.used_at
 
     # ----------------------------------------------------------------------------------------------------- consumers
 
-    def join(self, subscriber: Subscriber) -> None:
+    def join(self, consumer: WireConsumer) -> None:
         """Add a consumer."""
         self.was_consumed = True
-        self.subscribers.append(subscriber)
+        self.consumers.append(consumer)
         self.wake()
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"wherry queue {self.topic}")
 
-    def leave(self, subscriber: Subscriber) -> None:
-        """Remove a consumer. The messages that it holds stay with its channel."""
-        if subscriber in self.subscribers:
-            self.subscribers.remove(subscriber)
-        if self.exclusive_to is subscriber:
+    def leave(self, consumer: WireConsumer) -> None:
+        """Remove a consumer. The messages that it holds stay on lease: its wire settles or requeues them."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+        if self.exclusive_to is consumer:
             self.exclusive_to = None
         self.used_at = clock.now_s()
-        if not self.subscribers and self._pump is not None:
+        if not self.consumers and self._pump is not None:
             self._stop()
 
     def wake(self) -> None:
@@ -126,7 +126,7 @@ class Queue:
         if self._last_back is back:
             self._last_back = None
 
-    async def ready_handed_over(self) -> None:
+    async def wait_for_hand_over(self) -> None:
         """Wait until the messages that are ready now are on their way to consumers that have room."""
         if self._pump is not None and not self._is_idle:
             self._handover_waiters.append(asyncio.get_running_loop().create_future())
@@ -142,16 +142,16 @@ class Queue:
         """Return the next message, if there is one, as a delivery of one row."""
         self.used_at = clock.now_s()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
-        return self._opened(delivery) if len(delivery) else None
+        return self._queue_delivery(delivery) if len(delivery) else None
 
-    async def close(self) -> list[Subscriber]:
+    async def close(self) -> list[WireConsumer]:
         """Stop delivering; return the consumers that the queue had."""
         if self._pump is not None:
             self._stop()
-        subscribers, self.subscribers = self.subscribers, []
-        if self._consumer is not None:
-            await self._consumer.close()
-        return subscribers
+        consumers, self.consumers = self.consumers, []
+        if self._broker_consumer is not None:
+            await self._broker_consumer.close()
+        return consumers
 
     def _stop(self) -> None:
         assert self._pump is not None
@@ -160,15 +160,15 @@ class Queue:
         self._wake_handover_waiters()  # the pump may not even have begun
 
     async def _joined(self) -> ConsumerPort:
-        if self._consumer is None or not self._consumer.is_joined():
-            self._consumer = await self._broker.consumer(self.topic, SUBSCRIPTION)
-        return self._consumer
+        if self._broker_consumer is None or not self._broker_consumer.is_joined():
+            self._broker_consumer = await self._broker.consumer(self.topic, SUBSCRIPTION)
+        return self._broker_consumer
 
     # ------------------------------------------------------------------------------------------------------- hand-over
 
     async def _run(self) -> None:
         try:
-            consumer = await self._joined()
+            broker_consumer = await self._joined()
             while True:
                 wanted = self._wanted()
                 if wanted and self._last_back is not None:
@@ -179,9 +179,9 @@ class Queue:
                     self._room.clear()
                     await self._room.wait()
                     continue
-                delivery = await self._pulled(consumer, min(wanted, PULL_MAX))
+                delivery = await self._pulled(broker_consumer, min(wanted, PULL_MAX))
                 try:
-                    self._hand_over(*self._opened(delivery))
+                    self._hand_over(*self._queue_delivery(delivery))
                 except Exception:  # a fault of the broker: rows that consumers hold stay with them
                     _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
                     delivery.take_back()
@@ -194,10 +194,11 @@ class Queue:
             _log.exception("deliveries ended", extra={"queue": self.name, "host": self.host})
         finally:
             self._wake_handover_waiters()
-        # The topic or subscription was deleted over another wire, or the journal failed: notify the consumers.
+        # The topic or subscription was deleted over another wire, the journal failed, or the broker has a bug: all of
+        # them end the consumers, also where the queue still exists, since nothing would be delivered to them any more.
         self._pump = None
-        for subscriber in await self.close():
-            subscriber.queue_deleted()
+        for consumer in await self.close():
+            consumer.deliveries_ended()
 
     async def _pulled(self, consumer: ConsumerPort, wanted: int) -> DeliveryPort:
         """Return messages that are ready; if there are none, wait for the next."""
@@ -216,41 +217,41 @@ class Queue:
         """Return how many messages all consumers together have room for."""
         return sum(max(0, min(each.room(), PULL_MAX)) for each in self._eligible())
 
-    def _opened(self, delivery: DeliveryPort) -> tuple[QueueDelivery, list[Row]]:
+    def _queue_delivery(self, delivery: DeliveryPort) -> tuple[QueueDelivery, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"
-        return opened_up(self._settler, delivery, self.name, self._old_below, counted=counted)
+        return queue_delivery_of(self._settler, delivery, self.name, self._old_below, counted=counted)
 
-    def _eligible(self) -> list[Subscriber]:
+    def _eligible(self) -> list[WireConsumer]:
         """Return the consumers that may be given messages, whether they have room or not."""
         if self.terms.single_active:
-            return self.subscribers[:1]
-        return self.subscribers
+            return self.consumers[:1]
+        return self.consumers
 
     def _hand_over(self, queue_delivery: QueueDelivery, messages: list[Row]) -> None:
-        if len(self.subscribers) == 1 and self.subscribers[0].room() >= queue_delivery.count:
-            self.subscribers[0].take(queue_delivery, list(range(queue_delivery.count)), messages)
+        if len(self.consumers) == 1 and self.consumers[0].room() >= queue_delivery.count:
+            self.consumers[0].take(queue_delivery, list(range(queue_delivery.count)), messages)
             return
         left = list(range(queue_delivery.count))
         eligible = self._eligible()
         for priority in sorted({each.priority for each in eligible}, reverse=True):
-            takers = [each for each in eligible if each.priority == priority]
-            shares, left = self._round_robin(left, takers)
-            for taker, share in zip(takers, shares, strict=True):
+            sharing = [each for each in eligible if each.priority == priority]
+            shares, left = self._round_robin(left, sharing)
+            for consumer, share in zip(sharing, shares, strict=True):
                 if share:
-                    taker.take(queue_delivery, share, messages)
+                    consumer.take(queue_delivery, share, messages)
         if left:
             queue_delivery.release(left)  # at once, so that later messages do not overtake them
 
-    def _round_robin(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
-        """Give one row to each taker in turn while it has room; return the rows of each, and the rows that are left."""
-        rooms = [each.room() for each in takers]
-        shared = [each.shares() for each in takers]
+    def _round_robin(self, rows: list[int], sharing: list[WireConsumer]) -> tuple[list[list[int]], list[int]]:
+        """Give one row to each consumer in turn while it has room; return the rows of each, and the rows left over."""
+        rooms = [each.room() for each in sharing]
+        shared = [each.shares() for each in sharing]
         common = dict(each for each in shared if each is not None)
-        shares: list[list[int]] = [[] for _ in takers]
+        shares: list[list[int]] = [[] for _ in sharing]
         given, misses = 0, 0
-        while given < len(rows) and misses < len(takers):
-            at = self._next_taker % len(takers)
-            self._next_taker += 1
+        while given < len(rows) and misses < len(sharing):
+            at = self._next_consumer % len(sharing)
+            self._next_consumer += 1
             others = shared[at]
             if len(shares[at]) < rooms[at] and (others is None or common[others[0]] > 0):
                 shares[at].append(rows[given])

@@ -21,7 +21,7 @@ PRIORITY_STEP = 257
 """Maps the priorities 0..255 of queues, largest first, onto 65535..0, smallest first."""
 
 LEASE_MS = 1_800_000
-"""Renewed while the channel is open, so it ends only if a node did not renew it."""
+"""Renewed while the client holds messages, so it ends only if a node did not renew it."""
 
 KINDS = ("classic", "quorum", "stream")
 """Accepted, and all the same: every durable queue is on disk when a publish is confirmed."""

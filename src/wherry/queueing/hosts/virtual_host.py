@@ -11,7 +11,7 @@ from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.route import Binding, Route
 from wherry.queueing import clock
 from wherry.queueing.hosts import exchanges, queue_terms
-from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
+from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeIndex, ExchangeTerms
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import headers_of
@@ -35,7 +35,7 @@ class VirtualHost:
         self._old = {number: end for topic, number in topics.items() if (end := broker.next_offset(topic, 0))}
         """By number of the topic: the first offset of this run. Messages before it may have been handed over in an
         earlier run."""
-        self.router = Router(broker.catalog, name)
+        self.exchange_index = ExchangeIndex(broker.catalog, name)
         self._broker = broker
         self._catalog = broker.catalog
         self._queues: dict[str, Queue] = {}
@@ -66,7 +66,7 @@ class VirtualHost:
     def _forget_gone(self) -> None:
         """Drop queues whose topics were deleted over another wire, once there may be many."""
         if len(self._queues) > 2 * len(self._catalog.topics) + KEPT_SLACK:
-            kept = (each for each in self._queues.values() if each.subscribers or self._is_there(each))
+            kept = (each for each in self._queues.values() if each.consumers or self._is_there(each))
             self._queues = {each.name: each for each in kept}
             self.expiring = {each: after_s for each, after_s in self.expiring.items() if self._is_there(each)}
 
@@ -113,7 +113,7 @@ class VirtualHost:
 
     def expired(self, now: float) -> list[Queue]:
         """Return the queues that were unused for as long as they may exist."""
-        idle = [queue for queue, after_s in self.expiring.items() if queue.is_idle_for(now) >= after_s]
+        idle = [queue for queue, after_s in self.expiring.items() if queue.idle_s(now) >= after_s]
         gone = [queue for queue in idle if not self._is_there(queue)]
         for queue in gone:
             del self.expiring[queue]
@@ -144,14 +144,14 @@ class VirtualHost:
         if self._queues.get(queue.name) is queue:
             del self._queues[queue.name]
         self.expiring.pop(queue, None)
-        subscribers = await queue.close()
+        consumers = await queue.close()
         left = self._catalog.leading_to(queue.topic) if there else []
         if self._is_there(queue):
             await self._broker.delete_topic(queue.topic)
-        self.router.forget(left)
+        self.exchange_index.forget(left)
         await self._tidy(left)
-        for subscriber in subscribers:  # after the answer to the client that deleted it, which may be one of them
-            asyncio.get_running_loop().call_soon(subscriber.queue_deleted)
+        for consumer in consumers:  # after the answer to the client that deleted it, which may be one of them
+            asyncio.get_running_loop().call_soon(consumer.deliveries_ended)
         return count
 
     async def delete_all(self) -> None:
@@ -172,7 +172,7 @@ class VirtualHost:
     async def declare_exchange(self, name: str, wanted: ExchangeTerms) -> None:
         """Make an exchange as declared, or check that it is the same."""
         if self.has_exchange(name):
-            check_equal("exchange", self.name, name, exchanges.compared(self.router.terms(name), wanted))
+            check_equal("exchange", self.name, name, exchanges.compared(self.exchange_index.terms(name), wanted))
             await self._broker.stored_so_far()
             return
         if name.startswith(RESERVED):
@@ -202,7 +202,7 @@ class VirtualHost:
                 if bound.route == route.name:
                     await self._broker.unbind(name, bound)
         await self._broker.delete_route(route.name)
-        self.router.forget((*left, route.name))
+        self.exchange_index.forget((*left, route.name))
         await self._tidy(left)
 
     def has_exchange(self, name: str) -> bool:
@@ -212,7 +212,7 @@ class VirtualHost:
     def exchanges(self) -> list[tuple[str, ExchangeTerms]]:
         """Return all exchanges, by name."""
         names = {name for host, name in map(host_and_name, self._catalog.routes) if host == self.name}
-        return [(name, self.router.terms(name)) for name in sorted({*names, *BUILT_IN})]
+        return [(name, self.exchange_index.terms(name)) for name in sorted({*names, *BUILT_IN})]
 
     # ------------------------------------------------------------------------------------------------------ bindings
 
@@ -225,7 +225,7 @@ class VirtualHost:
         if name not in self._catalog.routes:  # built in, and this is its first binding
             await self._broker.put_route(terms.route(self.name, exchange))
         await self._broker.bind(name, self._binding(key, arguments, queue, to))
-        self.router.forget([name])
+        self.exchange_index.forget([name])
 
     async def unbind(
         self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = ""
@@ -236,15 +236,15 @@ class VirtualHost:
         name = full_name(self.name, exchange)
         if name in self._catalog.routes:
             await self._broker.unbind(name, self._binding(key, arguments, queue, to))
-            self.router.forget([name])
+            self.exchange_index.forget([name])
             await self._tidy([name])
 
     def _bindable(self, exchange: str, to: str) -> ExchangeTerms:
         if exchange == "":
             raise on_default_exchange()
         if to:
-            self.router.terms(to)
-        return self.router.terms(exchange)
+            self.exchange_index.terms(to)
+        return self.exchange_index.terms(exchange)
 
     def _binding(self, key: str, arguments: dict[str, Any], queue: str, to: str) -> Binding:
         return exchanges.binding(full_name(self.name, to or queue), key, arguments, to_exchange=bool(to))
@@ -269,7 +269,7 @@ class VirtualHost:
         """Remove a binding, given as it is stored."""
         name = full_name(self.name, exchange)
         await self._broker.unbind(name, bound)
-        self.router.forget([name])
+        self.exchange_index.forget([name])
         await self._tidy([name])
 
     def bindings(self) -> list[tuple[str, Binding]]:
@@ -309,7 +309,7 @@ class VirtualHost:
                 decoded.append(headers_of(known))
             return decoded[0]
 
-        topics, lasting = self.router.topics(exchange, key, headers)
+        topics, lasting = self.exchange_index.topics(exchange, key, headers)
         names = (host_and_name(topic)[1] for topic in topics if topic in self._catalog.topics)
         return tuple(self.queue(name) for name in names), lasting
 

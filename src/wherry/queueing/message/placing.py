@@ -1,4 +1,4 @@
-"""The placement of a message in a queue: whether durable, its priority, expiry and due time."""
+"""The handling of a message by a queue: whether it is durable, its priority, expiry and due time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def delay_ms(known: UsedProperties) -> int | None:
 _PLAIN = (Handling(False, None, None, None), Handling(True, None, None, None))
 
 
-def placement(queue: Queue, known: UsedProperties, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
+def handling_of(queue: Queue, known: UsedProperties, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
     """Return how a queue is to handle a message."""
     persistent = queue.terms.durable and known.delivery_mode == PERSISTENT
     if queue.is_plain and due_ms is None and known.expiration is None:  # most messages

@@ -71,7 +71,7 @@ class WireLink(asyncio.Protocol):
         self.world, self.name = world, name
         self.transport: SimTransport
         self.is_gone = False
-        self.heard_at = world.now()
+        self.received_at = world.now()
         self._made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waits: dict[asyncio.Future[object], None] = {}
         self._rest = bytearray()
@@ -88,7 +88,7 @@ class WireLink(asyncio.Protocol):
             self._made.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self.world.now()
+        self.received_at = self.world.now()
         self._rest += data
         self.parse(self._rest)
 
@@ -185,14 +185,14 @@ class WireLink(asyncio.Protocol):
                 return await waiting
         except TimeoutError:
             if not self.is_ending:
-                self.world.wires.faults.append(f"answers_come: {self.name} waited {PATIENCE_S} s for {what}")
+                self.world.wire_history.faults.append(f"answers_come: {self.name} waited {PATIENCE_S} s for {what}")
             self.world.network.cut(self.transport)
             raise Gone(f"no answer to {what}") from None
 
     def broken(self, what: str) -> None:
         """Record an answer that a client which keeps the rules must never get, unless the journal failed."""
         if self._broker is not None and self._broker.failure is None:
-            self.world.wires.faults.append(f"rules_kept: {self.name} at {self.world.now():.3f}: {what}")
+            self.world.wire_history.faults.append(f"rules_kept: {self.name} at {self.world.now():.3f}: {what}")
         self.world.network.cut(self.transport)
 
     def fail(self, why: Exception) -> NoReturn:

@@ -112,7 +112,7 @@ class TopicProducer:
             return None, "refused"
 
     async def transaction(self) -> None:
-        """Stage parts for some topics, then commit until the result is known, or abort, or abandon the stage."""
+        """Stage parts for some topics, then commit until the result is known, or abort, or leave the stage open."""
         world, random = self.world, self.random
         key = f"{self.name}/tx{self.made}"
         parts = [(topic, self.messages(topic, random.randint(1, 3))) for topic in world.plan.topics]

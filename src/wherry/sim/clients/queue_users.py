@@ -77,12 +77,14 @@ class QueueUser:
         with suppress(Gone):
             while not link.is_gone:
                 await asyncio.sleep(link.beat_s / 3 or 1.0)
-                now, silent_s = self.world.now(), self.world.now() - link.heard_at
+                now, silent_s = self.world.now(), self.world.now() - link.received_at
                 if not link.beat_s or link.is_ending:
                     continue
                 link.beat()
                 if silent_s > 2 * link.beat_s + 1 and self.world.paused_until < now - silent_s:
-                    self.world.wires.faults.append(f"beats_come: {link.name} heard nothing for {silent_s:.1f} s")
+                    self.world.wire_history.faults.append(
+                        f"beats_come: {link.name} received nothing for {silent_s:.1f} s"
+                    )
                     return
 
     def is_done(self) -> bool:
@@ -109,7 +111,7 @@ class QueueUser:
             sender=sender,
             number=number,
         )
-        self.world.wires.sent.append(made)
+        self.world.wire_history.sent.append(made)
         return made
 
     def body(self, sent: Sent) -> bytes:
@@ -196,7 +198,7 @@ class QueueConsumer(QueueUser):
     _subscribed: list[Subscribed] = field(default_factory=list)
     _unsure: dict[str, list[Settled]] = field(default_factory=dict)
     """By subscription: settles that are not confirmed to be durable."""
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_done(self) -> bool:
         return self.world.ending
@@ -229,8 +231,10 @@ class QueueConsumer(QueueUser):
         world.note("handed", message.name, message.again, subscribed.id)
         if held > subscribed.limit:
             names = [each.name for each in subscribed.held]
-            world.wires.faults.append(f"prefetch_kept: {subscribed.id} holds {names}, {subscribed.limit} are allowed")
-        world.wires.got.append(
+            world.wire_history.faults.append(
+                f"prefetch_kept: {subscribed.id} holds {names}, {subscribed.limit} are allowed"
+            )
+        world.wire_history.got.append(
             Got(
                 name=message.name,
                 subscription=(subscribed.queue, SUBSCRIPTION),
@@ -251,16 +255,16 @@ class QueueConsumer(QueueUser):
                 again=message.again,
             )
         )
-        self._news.set()
+        self._arrived.set()
 
     async def _step(self, link: AnyLink) -> None:
         """Settle a held message, or wait for one."""
         holding = [each for each in self._subscribed if each.held]
         if not holding:
-            self._news.clear()
+            self._arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
-                    await self._news.wait()
+                    await self._arrived.wait()
             if link.is_gone:
                 raise Gone("the connection is over")
             return
@@ -291,7 +295,7 @@ class QueueConsumer(QueueUser):
             after=self.world.deliveries,
             consumer=message.subscription.id,
         )
-        self.world.wires.settled.append(made)
+        self.world.wire_history.settled.append(made)
         return made
 
     async def _settle(self, link: AnyLink, subscribed: Subscribed) -> None:
@@ -332,13 +336,13 @@ class QueueConsumer(QueueUser):
     async def _leave(self, link: AnyLink, subscribed: Subscribed) -> None:
         """Cancel this subscription and open another."""
         self._subscribed.remove(subscribed)
-        self.world.wires.left[subscribed.id] = min(self.world.now(), link.transport.ended_at)
+        self.world.wire_history.left[subscribed.id] = min(self.world.now(), link.transport.ended_at)
         await link.unsubscribe(subscribed)
         self._sure(self._unsure[subscribed.id])
         self._unsure[subscribed.id] = []
         await self._subscribe(link, subscribed.queue, self.random.randrange(1_000))
 
     def leaving(self, since: float) -> None:
-        left = self.world.wires.left
+        left = self.world.wire_history.left
         for subscribed in self._subscribed:
             left[subscribed.id] = min(left.get(subscribed.id, NEVER), since)

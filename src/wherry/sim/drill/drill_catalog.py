@@ -138,7 +138,7 @@ async def delete_topic_again(one: Drill) -> None:
     await one.begin(lambda broker: broker.delete_topic(one.topic))
     await one.refused(lambda broker: broker.delete_topic(one.topic), NotFound, "it was deleted twice")
     await one.cut()
-    one.expect(one.topic not in await _topics(one), "a topic was said to be gone, and is there")
+    one.expect(one.topic not in await _topics(one), "a topic was reported as gone, and is there")
 
 
 async def unsubscribe_again(one: Drill) -> None:
@@ -146,7 +146,7 @@ async def unsubscribe_again(one: Drill) -> None:
     await one.begin(lambda broker: broker.unsubscribe(one.topic, SUBSCRIPTION))
     await one.refused(lambda broker: broker.unsubscribe(one.topic, SUBSCRIPTION), NotFound, "it was deleted twice")
     await one.cut()
-    one.expect(SUBSCRIPTION not in await _subscriptions(one), "a subscription was said to be gone, and is there")
+    one.expect(SUBSCRIPTION not in await _subscriptions(one), "a subscription was reported as gone, and is there")
 
 
 async def delete_key_again(one: Drill) -> None:
@@ -155,7 +155,7 @@ async def delete_key_again(one: Drill) -> None:
     await one.begin(lambda broker: broker.delete_key("key00004"))
     await one.refused(lambda broker: broker.delete_key("key00004"), NotFound, "it was deleted twice")
     await one.cut()
-    one.expect("key00004" not in await _keys(one), "a key was said to be gone, and is there")
+    one.expect("key00004" not in await _keys(one), "a key was reported as gone, and is there")
 
 
 def route_of(one: Drill) -> Route:

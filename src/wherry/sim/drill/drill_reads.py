@@ -130,17 +130,17 @@ async def fate_gone(one: Drill) -> None:
     await _acking(one)
     await one.refused(lambda broker: broker.fate(one.topic, "one"), NotFound, "it was settled, and is known")
     await one.cut()
-    await one.refused(lambda broker: broker.fate(one.topic, "one"), NotFound, "it was said to be gone, and is there")
+    await one.refused(lambda broker: broker.fate(one.topic, "one"), NotFound, "it was reported as gone, and is there")
 
 
 async def fate(one: Drill) -> None:
     """Ask for the fate of a message that was just settled."""
     message_id = await one.publish()
     await _acking(one)
-    said = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
+    answered = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
     await one.cut()
     again = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
-    one.expect(said == again == "settled", f"a message was said to be {said}, and is {again}")
+    one.expect(answered == again == "settled", f"a message was reported as {answered}, and is {again}")
 
 
 async def outcome(one: Drill) -> None:
@@ -148,10 +148,10 @@ async def outcome(one: Drill) -> None:
     message_id = await one.publish()
     published = Published(np.array([0]), np.array([int(message_id.split("-")[1])]))
     await _acking(one)
-    said = (await one.ask(lambda broker: broker.outcome(one.topic, published, timeout_ms=0))).words()
+    answered = (await one.ask(lambda broker: broker.outcome(one.topic, published, timeout_ms=0))).words()
     await one.cut()
     again = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
-    one.expect(said == [again] == ["settled"], f"a message was said to be {said}, and is {again}")
+    one.expect(answered == [again] == ["settled"], f"a message was reported as {answered}, and is {again}")
 
 
 async def unreported(one: Drill) -> None:
@@ -165,7 +165,7 @@ async def unreported(one: Drill) -> None:
         await asyncio.sleep(0.001)
     await one.cut()
     again = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
-    one.expect(outcomes[0].fate == again, f"a message was told to be {outcomes[0].fate}, and is {again}")
+    one.expect(outcomes[0].fate == again, f"a message was reported as {outcomes[0].fate}, and is {again}")
 
 
 async def on_outcome(one: Drill) -> None:
@@ -177,7 +177,7 @@ async def on_outcome(one: Drill) -> None:
     broker.on_outcome.clear()
     await one.begin(lambda broker: broker.ack(got.tokens[0]))
     await one.ask(lambda broker: broker.on_outcome.wait())
-    one.expect(len(unreported_of(one)) == 1, "it was woken, and there was nothing to tell")
+    one.expect(len(unreported_of(one)) == 1, "it was woken, and there was nothing to report")
     await one.cut()
 
 
@@ -195,7 +195,7 @@ async def get_gone(one: Drill) -> None:
     await one.begin(lambda broker: broker.cancel(one.topic, message_id))
     seen = await one.is_there(message_id)
     await one.cut()
-    one.expect(not seen and not await one.is_there(message_id), "a message was said to be gone, and is there")
+    one.expect(not seen and not await one.is_there(message_id), "a message was reported as gone, and is there")
 
 
 async def browse(one: Drill) -> None:
@@ -262,10 +262,10 @@ async def state_of(one: Drill) -> None:
     message_id = await one.publish()
     got = await one.pull()
     await one.begin(lambda broker: broker.nack(got.tokens[0], delay_ms=FAR_MS))
-    said = await one.ask(lambda broker: broker.state_of(one.topic, SUBSCRIPTION, message_id))
+    answered = await one.ask(lambda broker: broker.state_of(one.topic, SUBSCRIPTION, message_id))
     await one.cut()
     again = await one.ask(lambda broker: broker.state_of(one.topic, SUBSCRIPTION, message_id))
-    one.expect(said == again == "scheduled", f"a message was said to be {said}, and is {again}")
+    one.expect(answered == again == "scheduled", f"a message was reported as {answered}, and is {again}")
 
 
 async def checkpoint(one: Drill) -> None:

@@ -233,7 +233,7 @@ async def reported(one: Drill) -> None:
     outcomes = unreported_of(one)
     await one.ask(lambda broker: broker.reported(outcomes))
     await one.cut()
-    one.expect(len(outcomes) == 1 and not unreported_of(one), "what was told is to be told again")
+    one.expect(len(outcomes) == 1 and not unreported_of(one), "what was reported is to be reported again")
 
 
 async def advance(one: Drill) -> None:
@@ -259,7 +259,7 @@ async def duplicate(one: Drill) -> None:
     again = [Message(payload=b"it", id="one")]
     await one.refused(lambda broker: broker.publish(one.topic, again), DuplicateId, "an id was taken twice")
     await one.cut()
-    one.expect(await one.is_there("one"), "an id was said to be taken, and its message is gone")
+    one.expect(await one.is_there("one"), "an id was reported as taken, and its message is gone")
 
 
 async def submit_duplicate(one: Drill) -> None:
@@ -270,7 +270,7 @@ async def submit_duplicate(one: Drill) -> None:
     await one.ask(lambda broker: broker.stored(position))
     await one.cut()
     one.expect(isinstance(answer, DuplicateId), "an id was taken twice")
-    one.expect(await one.is_there("one"), "an id was said to be taken, and its message is gone")
+    one.expect(await one.is_there("one"), "an id was reported as taken, and its message is gone")
 
 
 async def cancel_again(one: Drill) -> None:
@@ -279,7 +279,7 @@ async def cancel_again(one: Drill) -> None:
     await one.begin(lambda broker: broker.cancel(one.topic, message_id))
     await one.refused(lambda broker: broker.cancel(one.topic, message_id), NotFound, "it was cancelled twice")
     await one.cut()
-    one.expect(await one.payloads() == [], "a message was said to be gone, and came")
+    one.expect(await one.payloads() == [], "a message was reported as gone, and came")
 
 
 async def commit_of_nothing(one: Drill) -> None:
@@ -288,7 +288,7 @@ async def commit_of_nothing(one: Drill) -> None:
     await one.begin(lambda broker: broker.abort(one.step))
     await one.refused(lambda broker: broker.commit(one.step), NotFound, "what was thrown away was committed")
     await one.cut()
-    await one.refused(lambda broker: broker.commit(one.step), NotFound, "a stage was said to be gone, and is there")
+    await one.refused(lambda broker: broker.commit(one.step), NotFound, "a stage was reported as gone, and is there")
 
 
 def unreported_of(one: Drill) -> list[Outcome]:

@@ -13,7 +13,7 @@ can come between any two of them (between `write` and `sync`, a crash tears the 
 
 A waiting caller that is cancelled stops waiting, but the operation continues to its end, as in a worker thread.
 After a crash, operations of earlier generations never end and have no further effect.
-Nothing here may touch a real file or the real clock.
+Nothing here may use a real file or the real clock.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class SimTransport(asyncio.Transport):
         self._line_bytes = 0
         self._arrives_at = 0.0
         self._inbox: deque[_Piece] = deque()
-        self._says_eof = self._said_eof = False
+        self._eof_wanted = self._eof_sent = False
         self._is_reading, self._is_closing, self._is_over = True, False, False
         self._is_paused = False
         self._high, self._low = HIGH_BYTES, LOW_BYTES
@@ -105,7 +105,7 @@ class SimTransport(asyncio.Transport):
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._is_over or self._says_eof or not len(data):
+        if self._is_over or self._eof_wanted or not len(data):
             return
         if not self._outbox:
             self._outbox_since = self._now()
@@ -121,7 +121,7 @@ class SimTransport(asyncio.Transport):
         self.write(b"".join(pieces))
 
     def write_eof(self) -> None:
-        self._says_eof = True
+        self._eof_wanted = True
         self._ending()
         self._fill_line()
 
@@ -135,7 +135,7 @@ class SimTransport(asyncio.Transport):
     def close(self) -> None:
         if self._is_closing:
             return
-        self._is_closing, self._says_eof = True, True
+        self._is_closing, self._eof_wanted = True, True
         self._ending()
         self._inbox.clear()
         self._fill_line()
@@ -173,8 +173,8 @@ class SimTransport(asyncio.Transport):
         if self._is_paused and len(self._outbox) <= self._low and not self._is_over:
             self._is_paused = False
             cast(asyncio.Protocol, self._protocol).resume_writing()
-        if self._says_eof and not self._outbox and not self._said_eof:
-            self._said_eof = True
+        if self._eof_wanted and not self._outbox and not self._eof_sent:
+            self._eof_sent = True
             self._send(_Piece(b"", self._now(), ends=None))
         if self._is_closing and not self._outbox:
             self._lose(None)
@@ -191,7 +191,7 @@ class SimTransport(asyncio.Transport):
         kept = self._network.kept(len(self._line))
         while len(self._line) > kept:
             self._line.pop()
-        self._said_eof = self._says_eof = True
+        self._eof_sent = self._eof_wanted = True
         self._send(_Piece(b"", self._now(), ends=fault))
 
     # ------------------------------------------------------------------------------------------------ on the way in

@@ -38,7 +38,7 @@ class WireWorld(World):
 
     def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
         super().__init__(seed, plan)
-        self.wires = History(lives=self.history.lives)
+        self.wire_history = History(lives=self.history.lives)
         """The history of the clients of wires."""
         self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
         self.paused_until = float("-inf")
@@ -70,7 +70,8 @@ class WireWorld(World):
 
     async def _serve(self, broker: Broker, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        set_fair_loop(FairLoop(clock, self._used))  # those of a dead process wait for callbacks that never come
+        # A new one: connections of a dead process wait in the old one for callbacks that never come.
+        set_fair_loop(FairLoop(clock, self._used))
         queueing = Queueing(broker)
         async with (
             queueing.open(),

@@ -158,7 +158,7 @@ def spark_home() -> Path:
 def _await(process: subprocess.Popen[bytes], log: Path, words: str, until: float) -> None:
     """Wait until a log contains the words."""
     with log.open("rb") as stream:
-        while not _said(stream, words.encode()):
+        while not _has_printed(stream, words.encode()):
             if process.poll() is not None:
                 raise Unavailable(f"{log.stem} of the cluster ended: {_last_line(log)}")
             if time.monotonic() > until:
@@ -166,14 +166,14 @@ def _await(process: subprocess.Popen[bytes], log: Path, words: str, until: float
             time.sleep(LOOK_S)
 
 
-def _said(stream: IO[bytes], words: bytes) -> bool:
+def _has_printed(stream: IO[bytes], words: bytes) -> bool:
     stream.seek(0)
     return words in stream.read()
 
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 def _end(began: list[subprocess.Popen[bytes]]) -> None:

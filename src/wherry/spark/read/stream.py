@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, checked(schema, options)
         self._target: Positions | None = None
         """Where a run with the trigger `availableNow` ends."""
-        self._told: Positions = {}
+        self._advanced_to: Positions = {}
         """The positions that the subscription was last advanced to."""
 
     # ------------------------------------------------------------------------------------------ called on the driver
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {topic: self._extents(topic) for topic in topics}
         return Mark(
             version=VERSION,
-            positions={topic: self._placed(topic, found) for topic, found in there.items()},
+            positions={topic: self._start_offsets(topic, found) for topic, found in there.items()},
             subscription=f"spark-{secrets.token_hex(8)}" if options.subscription is None else options.subscription,
             incarnations={topic: found.incarnation for topic, found in there.items()},
             initial=True,
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = self._there(begin)
         known = {topic: self._known(begin, topic, found) for topic, found in there.items()}
         if not begin.initial:
-            self._tell(begin, known)
+            self._advance_all(begin, known)
         found = self._reach(known, limit, wait=not begin.initial)
         made = Mark(
             version=VERSION,
@@ -259,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -------------------------------------------------------------------------------------------- at the broker
 
-    def _placed(self, topic: str, there: There) -> dict[int, int]:
+    def _start_offsets(self, topic: str, there: There) -> dict[int, int]:
         """Return the offsets that the option for the start means in one topic."""
         point = self._options.start
         if point.word is not None:
@@ -278,12 +278,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = link(self._options).action("extents", {"topic": topic})
         return There(found["incarnation"], _offsets(found["start"]), _offsets(found["stop"]))
 
-    def _tell(self, begin: Mark, known: Positions) -> None:
+    def _advance_all(self, begin: Mark, known: Positions) -> None:
         """Advance the subscription to the start of the next micro-batch, except of a topic that was created again."""
         for topic, offsets in begin.positions.items() if begin.subscription else ():
-            if known.get(topic) == offsets != self._told.get(topic):
+            if known.get(topic) == offsets != self._advanced_to.get(topic):
                 self._advance(begin, topic, offsets)
-                self._told[topic] = offsets
+                self._advanced_to[topic] = offsets
 
     def _follow(self, begin: Mark, known: Positions, stop: Mark, gone: Iterable[str]) -> None:
         """Create the subscription of topics that the query begins to read, and advance it to their first positions."""

@@ -83,7 +83,7 @@ async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Meth
     if method.exchange == "":
         raise on_default_exchange()
     if method.passive:
-        session.host.router.terms(method.exchange)
+        session.host.exchange_index.terms(method.exchange)
         return m.ExchangeDeclareOk()
     session.check("admin", full_name(session.host.name, method.exchange))
     wanted = exchanges.checked_terms(
@@ -162,7 +162,7 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
             return m.QueueDeclareOk(queue=queue.name)
     channel.last_queue = queue.name
     await session.flush()
-    return m.QueueDeclareOk(queue=queue.name, message_count=queue.ready(), consumer_count=len(queue.subscribers))
+    return m.QueueDeclareOk(queue=queue.name, message_count=queue.ready(), consumer_count=len(queue.consumers))
 
 
 @call(m.QueueBind)
@@ -209,7 +209,7 @@ async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
     session.check("admin", queue.topic)
     await session.flush()
     where = f"queue '{name}' in vhost '{session.host.name}'"
-    if method.if_unused and queue.subscribers:
+    if method.if_unused and queue.consumers:
         raise refused(Reason.PRECONDITION_FAILED, f"{where} in use")
     if method.if_empty and queue.ready():
         raise refused(Reason.PRECONDITION_FAILED, f"{where} not empty")
@@ -252,7 +252,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     if channel.is_over:  # it was closed meanwhile
         return m.BasicConsumeOk(consumer_tag=tag)
     queue = _queue(channel, method.queue)  # nothing is awaited until `join`: exclusivity cannot change
-    if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
+    if queue.exclusive_to is not None or (method.exclusive and (queue.consumers or queue.terms.single_active)):
         text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
         raise refused(Reason.ACCESS_REFUSED, text)
     consumer = Consumer(
@@ -269,7 +269,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
         queue.exclusive_to = consumer
     consumer.is_consume_ok_sent = method.no_wait
     queue.join(consumer)
-    await queue.ready_handed_over()  # ready messages are sent in one write with consume-ok
+    await queue.wait_for_hand_over()  # ready messages are sent in one write with consume-ok
     consumer.send_consume_ok()
     return None  # type: ignore[return-value]
 
@@ -277,7 +277,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
 @call(m.BasicCancel)
 async def _cancel(channel: Channel, method: m.BasicCancel) -> Method:
     channel.cancel(method.consumer_tag)
-    await channel.session.queueing.tidied()
+    await channel.session.queueing.background_done()
     return m.BasicCancelOk(consumer_tag=method.consumer_tag)
 
 

@@ -17,8 +17,8 @@ from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
-from wherry.queueing.message.envelope import Pairs, Row, is_text, prefix, texts
-from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.envelope import Row, is_text, prefix, texts
+from wherry.queueing.message.placing import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.names import REPLY_TO
@@ -57,7 +57,7 @@ class Consumer:
         self.no_ack, self.exclusive, self.priority = no_ack, exclusive, priority
         self.limit = limit
         """How many messages the consumer may hold; 0 for no limit of its own."""
-        self.held = 0
+        self.unacked_count = 0
         self.is_consume_ok_sent = False
         """Whether `basic.consume-ok` was sent to the client, or the client asked for none (`no_wait`)."""
         self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
@@ -69,15 +69,15 @@ class Consumer:
             return 0
         if self.no_ack:
             return PULL_MAX
-        left = channel.limit - channel.held()
+        left = channel.limit - channel.unacked_count()
         if not self.limit:
             return left if channel.limit else channel.session.holding.room()
-        return min(self.limit - self.held, left) if channel.limit else self.limit - self.held
+        return min(self.limit - self.unacked_count, left) if channel.limit else self.limit - self.unacked_count
 
     def shares(self) -> tuple[Channel, int] | None:
         """Return the channel and the room left in it, if it has a limit, which all its consumers share."""
         channel = self.channel
-        return (channel, channel.limit - channel.held()) if channel.limit and not self.no_ack else None
+        return (channel, channel.limit - channel.unacked_count()) if channel.limit and not self.no_ack else None
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Send rows of a delivery to the client; `messages` are all messages of the delivery."""
@@ -87,7 +87,7 @@ class Consumer:
         if self.no_ack:
             channel.session.settling.add(queue_delivery, "ack", rows)
         else:
-            self.held += len(rows)
+            self.unacked_count += len(rows)
             queue_delivery.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
                 channel.unacked[tag] = UnackedMessage(tag, queue_delivery, row, self.queue, self)
@@ -106,8 +106,8 @@ class Consumer:
         self.is_consume_ok_sent = True
         return [writer.frame(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))]
 
-    def queue_deleted(self) -> None:
-        """End this consumer, since its queue was deleted; send `basic.cancel` if the client supports it."""
+    def deliveries_ended(self) -> None:
+        """End this consumer, since its queue delivers no more; send `basic.cancel` if the client supports it."""
         if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
             return
         self.send_consume_ok()
@@ -150,7 +150,7 @@ class Channel:
 
     def publish(self, event: IncomingMessages) -> None:
         """Publish messages that differ only in their bodies."""
-        (exchange, key, _, immediate), known, due = event.route, event.properties, None
+        (exchange, key, _, immediate), known, due = event.fields, event.properties, None
         unconfirmed = None
         if self.confirms:
             self.published += len(event.bodies)
@@ -183,21 +183,22 @@ class Channel:
         targets: Iterable[Queue],
         unconfirmed: Unconfirmed | None,
     ) -> None:
-        exchange, key = event.route.exchange, event.route.key
+        exchange, key = event.fields.exchange, event.fields.key
         identity = known.message_id if due is not None else None
-        words = (key if exchange else None, texts(known), identity)
-        messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_valid_texts(words))
+        envelope = prefix(exchange, key) + known.raw
+        kept_key = _valid_text(key) if exchange else None
+        messages = Rows(event.bodies, envelope, kept_key, texts(known), _valid_text(identity))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
-            place = placement(queue, known, due, now_ms)
+            handling = handling_of(queue, known, due, now_ms)
             if self.transaction is not None:
-                self.transaction.add(queue, messages, place)
+                self.transaction.add(queue, messages, handling)
             else:
-                intake.add(queue.topic, messages, unconfirmed, place)
+                intake.add(queue.topic, messages, unconfirmed, handling)
 
     def _checked_exchange(self, exchange: str, known: UsedProperties) -> int | None:
         """Check that the exchange may be published to; return the due time of a message, if it has one."""
-        terms = self.session.host.router.terms(exchange)
+        terms = self.session.host.exchange_index.terms(exchange)
         if terms.internal:
             text = f"cannot publish to internal exchange '{exchange}' in vhost '{self.session.host.name}'"
             raise refused(Reason.ACCESS_REFUSED, text)
@@ -214,8 +215,8 @@ class Channel:
     def _return_unrouted(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
         """Return unroutable messages to the client if they are mandatory, and confirm them."""
         returned: list[Piece] = []
-        if event.route.mandatory:
-            method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
+        if event.fields.mandatory:
+            method = BasicReturn(exchange=event.fields.exchange, routing_key=event.fields.key)
             for body in event.bodies:
                 returned += writer.content(self.number, method, known.raw, body, self.session.frame_max)
         self._confirm_unrouted(event, unconfirmed, returned)
@@ -273,7 +274,7 @@ class Channel:
         self.reply_consumer = self._reply_writer = None
 
     def _reply(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
-        asker = self.session.replies.get(event.route.key)
+        asker = self.session.replies.get(event.fields.key)
         if asker is not None and not asker.session.is_over:
             asker.take_replies(event, known)
             self._confirm_unrouted(event, unconfirmed, [])
@@ -282,7 +283,7 @@ class Channel:
 
     def take_replies(self, event: IncomingMessages, known: UsedProperties) -> None:
         """Send direct replies to the client of this channel; drop them if the client does not read."""
-        label = (False, event.route.exchange, event.route.key, known.raw)
+        label = (False, event.fields.exchange, event.fields.key, known.raw)
         for start in range(0, len(event.bodies), REPLIES_MAX):
             if self._reply_writer is None or self.session.is_write_paused:
                 return
@@ -319,8 +320,8 @@ class Channel:
             tags.append(each)
         return tags
 
-    def held(self) -> int:
-        """Return how many messages count as held by the channel, including those in an unfinished transaction."""
+    def unacked_count(self) -> int:
+        """Return how many messages count as unacked on the channel, including those in an unfinished transaction."""
         return len(self.unacked) + self._pending + (0 if self.transaction is None else len(self.transaction.settled))
 
     def end(self, unacked: Iterable[UnackedMessage], verb: SettleVerb) -> None:
@@ -342,7 +343,7 @@ class Channel:
         """Count settled messages out of their consumers, and wake the queues that have room for more."""
         for consumer, count in holders.items():
             if consumer is not None:
-                consumer.held -= count
+                consumer.unacked_count -= count
                 consumer.queue.wake()
         for consumer in self.consumers.values() if self.limit else ():
             consumer.queue.wake()
@@ -420,9 +421,6 @@ class Channel:
         self.flows = False
 
 
-def _valid_texts(words: tuple[str | None, Pairs | None, str | None]) -> tuple[str | None, Pairs | None, str | None]:
-    """Return key, headers and id, without values that are not valid text: other wires could not send them."""
-    key, headers, identity = words
-    if key is not None and not is_text(key):
-        key = None
-    return key, headers, identity if identity is not None and is_text(identity) else None
+def _valid_text(value: str | None) -> str | None:
+    """Return a key or an id; None if it is not valid text, since other wires could not send it."""
+    return value if value is not None and is_text(value) else None

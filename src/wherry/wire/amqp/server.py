@@ -118,7 +118,7 @@ class Connection(FairProtocol):
     def connection_lost(self, fault: Exception | None) -> None:
         self.leave_loop()
         self._server.connected.discard(self)
-        self._server.held -= self._reader.held
+        self._server.partial_bytes -= self._reader.partial_bytes
         self._waiting.clear()
         self.is_write_paused = False
         self._let_go_on()
@@ -133,15 +133,15 @@ class Connection(FairProtocol):
         if self._has_hung_up:
             return
         self._read_at = self._server.clock()
-        held = self._reader.held
+        before = self._reader.partial_bytes
         events = self._reader.feed(data)
-        self._server.held += self._reader.held - held
+        self._server.partial_bytes += self._reader.partial_bytes - before
         if self._task is not None or self._paused:
             self._waiting.extend(events)
             self._behind += len(data)
         else:
             self._handle(events)
-        if self._server.held > self._server.bounds.held_bytes:
+        if self._server.partial_bytes > self._server.bounds.held_bytes:
             self._server.cut_off_largest()
         elif self._is_behind() or self._unstored.is_too_much or self._server.queueing.intake.is_full:
             self._pause()
@@ -175,14 +175,14 @@ class Connection(FairProtocol):
 
     def _handle_one(self, event: Event) -> Work | None:
         intake = self._server.queueing.intake
-        held = intake.held
+        before = intake.unstored_bytes
         try:
             return self.session.handle(event)
         except Exception:
             _log.exception("a fault of the broker")
             return self.session.failed()
         finally:
-            self._unstored.count(held)
+            self._unstored.count(before)
 
     async def _run_calls(self, work: Work) -> None:
         budget = Budget(self.fair_loop, self)
@@ -199,7 +199,7 @@ class Connection(FairProtocol):
                 if self.is_write_paused:  # otherwise answers to its calls would pile up
                     await self._relieved()
                     continue
-                await self._unstored.room()
+                await self._unstored.wait_for_room()
                 await budget.wait_if_used_up()
                 if self._waiting:  # the connection may have closed meanwhile
                     budget.begin(is_stranger=self.is_stranger)
@@ -326,14 +326,14 @@ class Connection(FairProtocol):
 
     def mute(self, channel: int) -> None:
         """Ignore everything on a channel except its close."""
-        held = self._reader.held
+        before = self._reader.partial_bytes
         self._reader.mute(channel)
-        self._server.held += self._reader.held - held
+        self._server.partial_bytes += self._reader.partial_bytes - before
 
     @property
-    def held(self) -> int:
+    def partial_bytes(self) -> int:
         """Bytes of incomplete frames and messages."""
-        return self._reader.held
+        return self._reader.partial_bytes
 
     def cut_off(self, why: str) -> None:
         """Close at once, and log the reason."""
@@ -388,7 +388,7 @@ class Server:
         self.clock = clock
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by their reply names."""
-        self.held = 0
+        self.partial_bytes = 0
         """Bytes of incomplete frames and messages."""
         self.strangers_cut_off = 0
         """Clients that sent too much before login, since the start."""
@@ -410,7 +410,7 @@ class Server:
 
     def cut_off_largest(self) -> None:
         """Cut off the client that holds the most memory with incomplete messages, since memory is short."""
-        max(self.connected, key=lambda each: each.held).cut_off("too many bytes of incomplete messages")
+        max(self.connected, key=lambda each: each.partial_bytes).cut_off("too many bytes of incomplete messages")
 
     async def close(self, drain_s: float) -> None:
         """Stop accepting, store what arrived, send all clients the reason, and close."""

@@ -1,10 +1,10 @@
 """One AMQP connection as a state machine: greeting, login, channels, close. It has no socket and reads no bytes.
 
-    greeted ──► start ──start-ok──► tune ──tune-ok, open──► open ──close──► over
-                 (login)             (bounds)               (channels)
+    starting ──start-ok──► tuning ──tune-ok──► opening ──open──► open ──close of the client──► over
+    any of them but over ──hard fault──► closing ──close-ok──► over
 
-A soft fault closes its channel, a hard one the connection. Either way the client is sent the reason, and what it
-sent before it could read that is ignored.
+A soft fault closes its channel, a hard one the connection. Either way the broker sends the reason, and ignores what the
+client sent before it could read the reason.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be sent to the client any more."""
+        """Whether the connection is closing or closed: no call is carried out, and no message is delivered any more."""
         return self.state in (SessionState.CLOSING, SessionState.OVER)
 
     @property
@@ -208,8 +208,8 @@ class Session:
 
     def tidy_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
-        if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
-            self.queueing.tidy(self.host.delete_queue(queue))
+        if queue.terms.auto_delete and queue.was_consumed and not queue.consumers:
+            self.queueing.run_in_background(self.host.delete_queue(queue))
 
     async def flush(self) -> None:
         """Wait until all publishes and settles so far are done, so that an answer includes them."""
@@ -415,7 +415,7 @@ class Session:
     async def _channel_closed_by_client(self, channel: Channel) -> None:
         channel.close()
         await self.settling.flush()
-        await self.queueing.tidied()
+        await self.queueing.background_done()
         if self.channels.get(channel.number) is channel:
             self._forget(channel.number)
         self.send(channel.number, m.ChannelCloseOk())
@@ -428,10 +428,10 @@ class Session:
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
-        told = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
-        if told.hard or number not in self.channels:
-            return self._close(told)
-        return self._close_channel(told)
+        reply = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
+        if reply.hard or number not in self.channels:
+            return self._close(reply)
+        return self._close_channel(reply)
 
     async def _close_channel(self, fault: AmqpFault) -> None:
         channel = self.channels[fault.channel]
@@ -469,7 +469,7 @@ class Session:
 
     async def _closed_by_client(self) -> None:
         await self._release_all()
-        await self.queueing.tidied()
+        await self.queueing.background_done()
         self.send(0, m.ConnectionCloseOk())
         self._end()
 
@@ -480,7 +480,7 @@ class Session:
     def lost(self) -> None:
         """Release everything, since the socket is closed."""
         self.state = SessionState.OVER
-        self.queueing.tidy(self._release_all())
+        self.queueing.run_in_background(self._release_all())
 
     async def _release_all(self) -> None:
         """Requeue unsettled messages, and delete the queues that are exclusive to the connection."""

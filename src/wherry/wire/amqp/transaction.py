@@ -22,10 +22,10 @@ class Transaction:
         self.settled: list[tuple[UnackedMessage, SettleVerb]] = []
         self._count = self._size = 0
 
-    def add(self, queue: Queue, messages: Rows, place: Handling) -> None:
+    def add(self, queue: Queue, messages: Rows, handling: Handling) -> None:
         """Add messages for a queue."""
         self.check(len(messages.payloads), messages.body_bytes)
-        self.messages.append((queue, messages, place))
+        self.messages.append((queue, messages, handling))
 
     def check(self, count: int, size: int = 0) -> None:
         """Raise a refusal if the transaction would grow beyond its bounds."""
@@ -40,9 +40,9 @@ class Transaction:
         """Return the messages that are acked, and the others with their verbs."""
         acked: list[UnackedMessage] = []
         others: list[tuple[UnackedMessage, SettleVerb]] = []
-        for out, verb in self.settled:
-            if verb == "ack" or (verb == "reject" and out.queue.terms.dead_exchange is None):
-                acked.append(out)
+        for unacked, verb in self.settled:
+            if verb == "ack" or (verb == "reject" and unacked.queue.terms.dead_exchange is None):
+                acked.append(unacked)
             else:
-                others.append((out, verb))
+                others.append((unacked, verb))
         return acked, others

@@ -177,7 +177,7 @@ def _on_started(_: BrokerPort, body: Reach) -> list[tuple[Verb, str]]:
 
 def _on_staged(broker: BrokerPort, body: CommitStages | OfStage) -> list[tuple[Verb, str]]:
     more = body.stages if isinstance(body, CommitStages) else None
-    return broker.claims(body.key, *(more or ()))
+    return broker.rights_to_end(body.key, *(more or ()))
 
 
 _CONSUME, _ADMIN = _on_topic("consume"), _on_topic("admin")

@@ -47,7 +47,7 @@ async def select(broker: BrokerPort, query: Query) -> Selection:
         return Selection(query.topic or "", query, schema, [])
     topic = query.named()
     query.where.checked()
-    start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
+    start, stop = _offsets_of(broker, topic, query.start, "earliest"), _offsets_of(broker, topic, query.stop, "latest")
     exact = query.start.offsets or {} if query.strict and isinstance(query.start, OffsetsOrTime) else {}
     stretches = []
     for number, first, last in broker.extents(topic):
@@ -100,12 +100,12 @@ def _rows_per_endpoint(found: Selection, ticket_bytes: int) -> int:
     if parts > ENDPOINTS_MAX + len(lengths):
         raise InvalidInput("rows_per_endpoint", rows, f"so many that there are at most {ENDPOINTS_MAX} endpoints")
     if parts * ticket_bytes > TICKETS_BYTES_MAX:
-        told = f"so that {parts} tickets that repeat them have at most {TICKETS_BYTES_MAX} bytes"
-        raise InvalidInput("where, rows_per_endpoint", f"{ticket_bytes} bytes of conditions", told)
+        fewer = f"so that {parts} tickets that repeat them have at most {TICKETS_BYTES_MAX} bytes"
+        raise InvalidInput("where, rows_per_endpoint", f"{ticket_bytes} bytes of conditions", fewer)
     return rows
 
 
-def _placed(broker: BrokerPort, topic: str, place: OffsetsOrTime | End, rest: End) -> Offsets:
+def _offsets_of(broker: BrokerPort, topic: str, place: OffsetsOrTime | End, rest: End) -> Offsets:
     """Return the offset of each partition that a place means; `rest` is for partitions that its offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
@@ -115,7 +115,7 @@ def _placed(broker: BrokerPort, topic: str, place: OffsetsOrTime | End, rest: En
         return broker.offsets_at(topic, place.time_ms)
     offsets = place.offsets or {}
     broker.check_positions(topic, offsets)
-    return _placed(broker, topic, rest, rest) | offsets
+    return _offsets_of(broker, topic, rest, rest) | offsets
 
 
 def batches(

@@ -189,9 +189,9 @@ class _Answering:
 
     def _tell(self, fault: BaseException) -> None:
         """Send the error to a client that may wait for an answer; the call itself fails only at its next step."""
-        told = fault if isinstance(fault, WherryError) else WherryError(type(fault).__name__)
+        known = fault if isinstance(fault, WherryError) else WherryError(type(fault).__name__)
         with suppress(pa.ArrowException, OSError):
-            word = {"fault": {"code": told.code, "detail": str(told)}}
+            word = {"fault": {"code": known.code, "detail": str(known)}}
             self._writer.write(pa.py_buffer(msgspec.json.encode(word)))
 
 

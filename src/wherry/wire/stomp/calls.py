@@ -1,8 +1,12 @@
-"""The function of each frame of a client. It raises a fault, or returns the rest of its work if that takes time.
+"""One function for each command of a client. It raises a fault, or returns the rest of its work if that takes time.
 
-The receipt of a frame is sent when the frame is done: of a SEND when its message is stored, in a transaction that
-is with the COMMIT; of an ACK or NACK when it is settled, in a transaction when it is added to it, as in RabbitMQ;
-of a COMMIT when all of it is on disk.
+When the receipt of a frame is sent:
+
+| frame | outside a transaction | in a transaction |
+|---|---|---|
+| SEND | when its message is stored | when the COMMIT is done |
+| ACK, NACK | when the message is settled | when the frame is added to the transaction, as in RabbitMQ |
+| COMMIT | | when its SENDs, ACKs and NACKs are all on disk |
 """
 
 from __future__ import annotations
@@ -151,7 +155,7 @@ def unsubscribe(session: Session, frame: Frame) -> Work:
                 session.tidy_queue(subscription.queue)
         if lasting is not None:
             await delete_lasting(session, lasting)
-        await session.queueing.tidied()
+        await session.queueing.background_done()
 
     return session.finished(frame, leave())
 

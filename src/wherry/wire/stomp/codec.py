@@ -2,13 +2,13 @@ r"""Parses and writes STOMP frames; uses no socket, no clock and no destinations
 
     frame     command EOL *(name ":" value EOL) EOL body NUL
     EOL       LF, or CR LF where the line of the command ends so
-    body      as many bytes as `content-length` says, or up to the first NUL
+    body      `content-length` bytes, or without that header all bytes up to the first NUL
 
     escapes   1.0: none · 1.1: \n \c \\ · 1.2: \r too · never in CONNECT and CONNECTED
 
 Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `FrameReader.feed` returns frames as
-they become complete. For a broken rule, or a bound that is passed or would be by an announced length, it returns a
-`StompFault` instead, and nothing after it: what follows a broken rule of framing cannot be understood.
+they become complete. It returns a `StompFault`, and nothing after it, for a frame that breaks a rule, exceeds a bound,
+or has a `content-length` above the bound: bytes after a broken rule of framing cannot be parsed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class StompFault(Exception):
         self.text, self.detail, self.explanation = text, detail, explanation
 
     def __str__(self) -> str:
-        said = ": ".join(each for each in (self.text, self.detail.rstrip("\n").replace("\n", " ")) if each)
-        return f"{said} ({self.explanation})" if self.explanation else said
+        both = ": ".join(each for each in (self.text, self.detail.rstrip("\n").replace("\n", " ")) if each)
+        return f"{both} ({self.explanation})" if self.explanation else both
 
 
 class Head(NamedTuple):
@@ -96,7 +96,7 @@ class FrameReader:
         self._broken = False
 
     @property
-    def held(self) -> int:
+    def partial_bytes(self) -> int:
         """Bytes of an incomplete frame."""
         return len(self._buffer)
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 FRAME_PACE = 100_000
 """Each so many bytes of a frame give it one second more."""
 
-HELD_CHECK_S = 1.0
+SLOW_CHECK_S = 1.0
+"""Seconds between two checks that need not be made in every tick: of rights, and of backlogs."""
 
 Overdue = tuple[str, str]
 """The reason why a client is cut off, short and in detail."""
@@ -25,12 +26,12 @@ class Deadlines:
 
     def __init__(self, session: Session) -> None:
         self._session, self._clock = session, session.shared.clock
-        self.began = self._received_at = self._written_at = self._read_at = self._checked_at = self._clock()
+        self.began = self._received_at = self._written_at = self._taken_at = self._checked_at = self._clock()
         self.beats = HeartBeats(0, 0)
         self._frame_began: float | None = None
         self._taken = 0
 
-    def note_read(self) -> None:
+    def note_received(self) -> None:
         """Note that bytes arrived from the client."""
         self._received_at = self._clock()
 
@@ -38,12 +39,12 @@ class Deadlines:
         """Note that bytes were written to the client."""
         self._written_at = self._clock()
 
-    def note_parsed(self, held: int, *, whole: bool) -> None:
-        """Note that what arrived is parsed: `held` bytes are an incomplete frame; `whole` if a frame was completed."""
-        self.note_read()  # the time that parsing took is no delay of the client
-        if whole or held == 0:
+    def note_parsed(self, partial: int, *, whole: bool) -> None:
+        """Note that what arrived is parsed: `partial` bytes are an incomplete frame; `whole`: a frame was completed."""
+        self.note_received()  # the time that parsing took is no delay of the client
+        if whole or partial == 0:
             self._frame_began = None
-        if held and self._frame_began is None:
+        if partial and self._frame_began is None:
             self._frame_began = self._received_at
 
     def not_late(self, now: float) -> None:
@@ -66,25 +67,25 @@ class Deadlines:
         if expected and now - self._received_at > greeting.patience_s(expected):
             return "no heart-beat", f"nothing arrived for {now - self._received_at:.1f} s; agreed: every {expected} s"
         if self._frame_began is not None:
-            held = self._session.held
-            patience_s = bounds.frame_s + held / FRAME_PACE
+            partial = self._session.partial_bytes
+            patience_s = bounds.frame_s + partial / FRAME_PACE
             if now - self._frame_began > patience_s:
-                return "frame not whole", f"{held} bytes of a frame, and no end within {patience_s:.0f} s"
-        return self._overdue_reading(now) or self._overdue_slowly(now)
+                return "frame not whole", f"{partial} bytes of a frame, and no end within {patience_s:.0f} s"
+        return self._overdue_reading(now) or self._overdue_by_slow_checks(now)
 
     def _overdue_reading(self, now: float) -> Overdue | None:
         waiting = self._session.waiting_bytes()
         taken = self._session.written - waiting
         if waiting == 0 or taken > self._taken:
-            self._taken, self._read_at = taken, now
-        elif now - self._read_at > self._session.shared.bounds.write_s:
-            return "nothing read", f"{waiting} bytes were sent, and none was read for {now - self._read_at:.0f} s"
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > self._session.shared.bounds.write_s:
+            return "nothing read", f"{waiting} bytes were sent, and none was read for {now - self._taken_at:.0f} s"
         return None
 
-    def _overdue_slowly(self, now: float) -> Overdue | None:
+    def _overdue_by_slow_checks(self, now: float) -> Overdue | None:
         """Check what need not be checked in every tick."""
         session = self._session
-        if now - self._checked_at < HELD_CHECK_S:
+        if now - self._checked_at < SLOW_CHECK_S:
             return None
         self._checked_at = now
         session.forget_rights()

@@ -142,7 +142,7 @@ async def queue_of(
         queue = host.queue_for(destination.key, session)
         await host.have_subscription(queue)
         return queue, False
-    host.router.terms(destination.exchange)
+    host.exchange_index.terms(destination.exchange)
     session.check("consume", full_name(host.name, destination.exchange))
     lasting = lasting_of(session, destination, terms.id, headers)
     named = _queue_name(headers) if lasting is None else lasting

@@ -13,7 +13,7 @@ from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.envelope import Pairs, prefix, texts
-from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.placing import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.names import full_name
 from wherry.queueing.refusals import no_queue
@@ -146,7 +146,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
 
 def _due_by_exchange(session: Session, exchange: str, known: UsedProperties) -> int | None:
     """Check that the exchange may be published to; return the due time, if it delays messages."""
-    terms = session.host.router.terms(exchange)
+    terms = session.host.exchange_index.terms(exchange)
     if terms.internal:
         raise StompFault("access_refused", f"cannot publish to internal exchange {exchange!r}")
     delay = delay_ms(known) if terms.delayed else None
@@ -164,13 +164,13 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
         raise no_queue(session.host.name, destination.key)
     identity = known.message_id if due is not None else None
     message = Rows([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
-    rows = [(queue, message, placement(queue, known, due, session.now_ms)) for queue in targets]
+    rows = [(queue, message, handling_of(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
         transaction.send(rows, size_of(message), frame.headers.get("receipt"))
         return
     unconfirmed = session.receipts.unconfirmed(frame.headers.get("receipt"))
-    for queue, _, place in rows:
-        session.intake.add(queue.topic, message, unconfirmed, place)
+    for queue, _, handling in rows:
+        session.intake.add(queue.topic, message, unconfirmed, handling)
     if not rows:
         session.intake.note(unconfirmed)
 

@@ -105,7 +105,7 @@ class Session:
         self.written = 0
         """Bytes written since the start."""
         self.receipts = Receipts(self)
-        self.held = 0
+        self.partial_bytes = 0
         """Bytes of an incomplete frame."""
         self.was_write_paused = False
         """Whether a consumer got no messages because the client had not taken earlier ones."""
@@ -167,10 +167,10 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Parse and handle bytes from the client, in whatever pieces they arrive."""
-        self.deadlines.note_read()
+        self.deadlines.note_received()
         if self.is_over:
             return
-        whole, published = False, self.intake.held
+        whole, published = False, self.intake.unstored_bytes
         for event in self._reader.feed(data):
             whole = True
             if self._task is not None or self._waiting:
@@ -181,9 +181,9 @@ class Session:
             if self.is_over:
                 return
         self._unstored.count(published)
-        self.deadlines.note_parsed(self._reader.held, whole=whole)
-        self._count_held(self._reader.held)
-        self.shared.check_held()
+        self.deadlines.note_parsed(self._reader.partial_bytes, whole=whole)
+        self._count_partial(self._reader.partial_bytes)
+        self.shared.check_partial()
 
     def drained(self) -> None:
         """Continue, since the client has taken what was written to it, down to `LOW_BYTES`."""
@@ -250,7 +250,7 @@ class Session:
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
-                await self._unstored.room()
+                await self._unstored.wait_for_room()
                 await budget.wait_if_used_up()
                 budget.begin(is_stranger=self.is_stranger)
                 following = self._carry_on()
@@ -263,7 +263,7 @@ class Session:
 
     def _carry_on(self) -> Work | None:
         """Handle some waiting frames; return the rest of the work of the last one if it takes time."""
-        published, following, left = self.intake.held, None, FRAMES_BYTES
+        published, following, left = self.intake.unstored_bytes, None, FRAMES_BYTES
         while self._waiting and following is None and left > 0:
             event = self._waiting.popleft()
             size = len(event.body) if isinstance(event, Frame) else 0
@@ -377,8 +377,8 @@ class Session:
 
     def tidy_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
-        if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
-            self.queueing.tidy(self.host.delete_queue(queue))
+        if queue.terms.auto_delete and queue.was_consumed and not queue.consumers:
+            self.queueing.run_in_background(self.host.delete_queue(queue))
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
@@ -425,19 +425,19 @@ class Session:
         self.shared.discard(self)
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._count_held(0)
+        self._count_partial(0)
         self._reader = FrameReader()
         for transaction in self.transactions.values():
             transaction.drop_messages()
         self.receipts.end()
-        self.queueing.tidy(self._release_all())
+        self.queueing.run_in_background(self._release_all())
         self._unstored.let_go_on()
         self._relieve()
 
-    def _count_held(self, size: int) -> None:
+    def _count_partial(self, size: int) -> None:
         """Note how many bytes of an incomplete frame are held for this client."""
-        self.shared.held += size - self.held
-        self.held = size
+        self.shared.partial_bytes += size - self.partial_bytes
+        self.partial_bytes = size
 
     async def _release_all(self) -> None:
         """Requeue unsettled messages, and delete the queues that belong to the session."""

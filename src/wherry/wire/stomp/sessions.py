@@ -34,8 +34,8 @@ STAGED_BYTES_MAX = 256 << 20
 """Memory for open transactions of all clients together, in bytes."""
 
 BACKLOG_SHARE = 8
-"""The part of the memory for recent messages that may wait for one subscription if no bound is configured: one in so
-many."""
+"""Without a configured bound, the messages that wait for one subscription may use the memory for recent messages
+divided by this number."""
 
 CLOSING = StompFault("connection_forced", "the broker is shutting down")
 
@@ -48,10 +48,10 @@ _log = logging.getLogger("wherry.stomp")
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a client may use. Times in seconds.
 
-    `login_s` until login; `frame_s` until a frame is complete, and a second more for every 100,000 bytes of it;
-    `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while
-    more waits; `backlog_bytes` that wait in the own queue of a subscription, None for an eighth of the memory for
-    recent messages, which they use. For all clients together, `held_bytes` of incomplete frames.
+    `login_s` until login. `frame_s` until a frame is complete, and a second more for every 100,000 bytes of it.
+    `write_s` without reading anything of what it was sent. `stall_s` with a full buffer that it declared, while more
+    messages wait. `backlog_bytes` in the own queue of a subscription; None for an eighth of the memory for recent
+    messages, since that is where these messages are. `held_bytes` of incomplete frames, all clients together.
     """
 
     connections: int = 10_000
@@ -97,7 +97,7 @@ class Sessions:
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Names of this machine."""
         self.connected = Connected["Session"](self.bounds.connections)
-        self.held = 0
+        self.partial_bytes = 0
         """Bytes of incomplete frames."""
         self.staged = 0
         """Bytes of memory that transactions use."""
@@ -131,11 +131,11 @@ class Sessions:
         self.cut_off_counts[why] += 1
         self.cut_offs.append(CutOffClient(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
 
-    def check_held(self) -> None:
+    def check_partial(self) -> None:
         """Cut off the client with the most bytes of an incomplete frame, if memory is short."""
-        if self.held > self.bounds.held_bytes:
-            largest = max(self.connected, key=lambda each: each.held)
-            largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
+        if self.partial_bytes > self.bounds.held_bytes:
+            largest = max(self.connected, key=lambda each: each.partial_bytes)
+            largest.cut_off("too much that is not whole", f"{largest.partial_bytes} bytes of one frame")
 
     def check_staged(self) -> None:
         """Cut off the client with the largest open transactions, if memory is short."""
@@ -153,7 +153,7 @@ class Sessions:
                 await self.close()
 
     async def close(self) -> None:
-        """Store what arrived, and send all clients that the broker closes."""
+        """Store what arrived, and send every client an ERROR frame with the reason: the broker is shutting down."""
         self.connected.is_closing = True
         await self.queueing.intake.flush()
         for session in self.connected:

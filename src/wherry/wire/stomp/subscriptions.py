@@ -4,12 +4,14 @@ A client that declares a buffer (`wherry-buffer-messages`, `wherry-buffer-bytes`
 *Held* is what was sent and not acked, or with `ack:auto` not known to have reached the client's machine. A client whose
 buffer is full while more messages wait for it is cut off:
 
-| queue | `ack:auto` | other modes |
+| queue | `ack:auto` | `ack:client`, `ack:client-individual` |
 |---|---|---|
-| its own (`/topic/`, `/exchange/`) | after `GRACE_S` without a byte taken: no other client takes it | after `stall_s` |
 | shared (`/queue/`, durable subscriptions) | after `stall_s` without a byte taken | after `stall_s` without an ack |
+| its own (`/topic/`, `/exchange/`) | the same, after `GRACE_S` if that is shorter | after `stall_s` without an ack |
 
-A client with a `prefetch-count` within its buffer is never cut off for a full buffer: it means to be waited for.
+There are two exceptions. A client of an own queue with `ack:auto` is cut off at once when `UNPACED_BYTES_MAX` wait on
+its transport. A client that acks, with a `prefetch-count` within its buffer, is not cut off: it asked the broker to
+wait for its acks.
 """
 
 from __future__ import annotations
@@ -199,8 +201,8 @@ class Consumer:
         session.next_tag = number
         return frames, rows[: len(frames)]
 
-    def queue_deleted(self) -> None:
-        """End the session, since the queue was deleted."""
+    def deliveries_ended(self) -> None:
+        """End the session, since the queue delivers no more."""
         if not self.is_over and not self.session.is_over:
             self.session.lost_subscription(self)
 
@@ -292,7 +294,7 @@ class Consumer:
             return 0
         return PULL_MAX if buffer.messages is None else buffer.messages - self.held_messages
 
-    def held(self) -> tuple[int, int]:
+    def held_now(self) -> tuple[int, int]:
         """Return the messages and bytes that the client holds now."""
         if self.terms.ack == "auto":
             self._count_taken()

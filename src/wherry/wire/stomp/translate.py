@@ -105,8 +105,8 @@ def due_ms(headers: Mapping[str, str]) -> int | None:
         if _MILLISECONDS.fullmatch(text):
             when = int(text)
         else:
-            said = datetime.fromisoformat(text)
-            when = int((said if said.tzinfo is not None else said.replace(tzinfo=UTC)).timestamp() * 1000)
+            moment = datetime.fromisoformat(text)
+            when = int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
         if 0 <= when <= TIME_MS_MAX:
             return when
     except (ValueError, OverflowError):

@@ -12,7 +12,7 @@ import pytest
 from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import BATCH_MESSAGES_MAX
-from wherry.wire.http.api.reading import NAMED_BYTES_MAX, UNTOLD, decode_body
+from wherry.wire.http.api.reading import NAMED_BYTES_MAX, TOO_LARGE_TO_NAME, decode_body
 from wherry.wire.http.endpoints.consume import ReceiptsToSettle
 from wherry.wire.http.formats import read_messages
 from wherry.wire.http.protocol.message import JSON, NDJSON, Request
@@ -62,10 +62,10 @@ def test_a_large_one_is_told_where_it_is_wrong_and_is_not_made_of_objects() -> N
     many = b"[" + b"{}," * 1_000_000 + b"{}]"
     fields, messages = request(b'{"count": "x", "more": ' + many + b"}"), request(b'[{"payload": 1},2,' + many[1:])
     fault, peak = refusal(lambda: decode_body(Fields, fields))
-    assert (fault.field, fault.given) == ("count", UNTOLD)
+    assert (fault.field, fault.given) == ("count", TOO_LARGE_TO_NAME)
     assert peak < 1 << 20
     fault, peak = refusal(lambda: read_messages(messages))
-    assert (fault.field, fault.given) == ("messages[1]", UNTOLD)
+    assert (fault.field, fault.given) == ("messages[1]", TOO_LARGE_TO_NAME)
     assert peak < 1 << 20
 
 

@@ -164,7 +164,7 @@ def replay(
     jobs.check_request(link, job, request)  # before Spark is started
     with _spark(master, link) as spark, watching(json=chosen.json) as watch:
         done = jobs.replay(spark, link, job, request, watch)
-    _tell(done, json=chosen.json)
+    _print_result(done, json=chosen.json)
 
 
 def backfill(
@@ -196,7 +196,7 @@ def backfill(
     with _spark(master, link) as spark, watching(json=chosen.json) as watch:
         names = ColumnNames(due=due, payload=payload)
         done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)
-    _tell(done, json=chosen.json)
+    _print_result(done, json=chosen.json)
 
 
 def register(parent: typer.Typer) -> None:
@@ -310,7 +310,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return built
 
 
-def _tell(done: JobResult, *, json: bool) -> None:
+def _print_result(done: JobResult, *, json: bool) -> None:
     if json:
         output.as_json(_plain(done))
     elif done.repeated:

@@ -42,7 +42,7 @@ def demo(
         tempfile.TemporaryDirectory(prefix="wherry-demo-") as folder,
         _Screen(quiet=options.json) as screen,
     ):
-        story = run(Path(folder), seconds=seconds, rate=rate, master=master, tell=screen.tell)
+        story = run(Path(folder), seconds=seconds, rate=rate, master=master, report=screen.report)
     if not story.moments:
         output.note("stopped before the first micro-batch: there is nothing to show")
         raise typer.Exit(1)
@@ -77,7 +77,7 @@ class _Screen:
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = output.console(err=True)
-        self._quiet, self._said = quiet, ""
+        self._quiet, self._shown = quiet, ""
         self._live: Live | None = None
 
     def __enter__(self) -> _Screen:
@@ -92,13 +92,13 @@ class _Screen:
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, what: str, story: Story | None) -> None:
+    def report(self, what: str, story: Story | None) -> None:
         if self._quiet:
             return
         if self._live is None:
-            if what != self._said:
+            if what != self._shown:
                 output.note(what)
-            self._said = what
+            self._shown = what
             return
         from rich.console import Group
         from rich.text import Text

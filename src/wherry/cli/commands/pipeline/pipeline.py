@@ -82,8 +82,8 @@ def run(
         raise typer.Exit(run_declared.run(file, address, master))
     made = spec.read(file)
     check_sources(address.link(), made, consume=consume)  # before Spark is started
-    with opened(made.name, master, address, CONF | words(made.spark)) as spark, _shown(options) as tell:
-        figures = Pipeline(spark, made, address, once=once, consume=consume).run(tell, is_over=_after(seconds))
+    with opened(made.name, master, address, CONF | words(made.spark)) as spark, _shown(options) as report:
+        figures = Pipeline(spark, made, address, once=once, consume=consume).run(report, is_over=_after(seconds))
     ended = summary(figures)
     if options.json:
         output.as_json(ended)

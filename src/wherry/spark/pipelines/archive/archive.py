@@ -201,8 +201,8 @@ def _subscribe(link: FlightLink, found: Manifest, options: ArchiveOptions) -> No
 
 
 def _subscribed(link: FlightLink, found: Manifest) -> bool:
-    told = link.action("stats", {"topic": found.topic})
-    return any(each["name"] == found.subscription for each in told["subscriptions"])
+    stats = link.action("stats", {"topic": found.topic})
+    return any(each["name"] == found.subscription for each in stats["subscriptions"])
 
 
 def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequence[str]) -> Manifest:
@@ -266,8 +266,8 @@ def _starts(
 
 def _rows_per_task(link: FlightLink, topic: str, target_bytes: int) -> int:
     """Return about as many rows as fill a file, by the average size of the topic's messages."""
-    told = link.action("stats", {"topic": topic})
-    each = max(1, told["bytes"] // max(1, told["messages"]))
+    stats = link.action("stats", {"topic": topic})
+    each = max(1, stats["bytes"] // max(1, stats["messages"]))
     return max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, 2 * target_bytes // each))
 
 
@@ -294,10 +294,10 @@ class _Shares:
     """Converts shares of a wave to amounts for the listener."""
 
     def __init__(self, watch: ProgressListener, amount: int) -> None:
-        self._watch, self._amount, self._told = watch, amount, 0.0
+        self._watch, self._amount, self._reported = watch, amount, 0.0
 
     def __call__(self, share: float) -> None:
         now = share * self._amount
-        if now > self._told:
-            self._watch.done(now - self._told)
-            self._told = now
+        if now > self._reported:
+            self._watch.done(now - self._reported)
+            self._reported = now

@@ -147,8 +147,12 @@ def _groups(parquet: pq.ParquetFile, start: int, stop: int | None) -> list[int]:
     place = LOGGED.names.index("offset")
     found = []
     for number in range(parquet.num_row_groups):
-        told = parquet.metadata.row_group(number).column(place).statistics
-        if told is None or not told.has_min_max or (told.max >= start and (stop is None or told.min < stop)):
+        statistics = parquet.metadata.row_group(number).column(place).statistics
+        if (
+            statistics is None
+            or not statistics.has_min_max
+            or (statistics.max >= start and (stop is None or statistics.min < stop))
+        ):
             found.append(number)
     return found
 
@@ -159,5 +163,7 @@ def checked(store: Store, file: ArchiveFile) -> ArchiveFile:
     for batch in read(store, file):
         rows, sums = rows + batch.num_rows, added(sums, total(batch))
     if rows != file.rows or f"{sums:016x}" != file.sum:
-        raise Corrupt(store.whole(file.path), 0, f"{rows} rows with sum {sums:016x}; {file.rows} with {file.sum} said")
+        raise Corrupt(
+            store.whole(file.path), 0, f"{rows} rows with sum {sums:016x}; expected {file.rows} with {file.sum}"
+        )
     return file

@@ -71,7 +71,7 @@ def _key(topic: str) -> str:
     return f"archive/{manifest.folder(topic)}"
 
 
-def told(link: FlightLink, lost: HistoryLost) -> HistoryLost:
+def with_whereabouts(link: FlightLink, lost: HistoryLost) -> HistoryLost:
     """Return the error, with a text that adds where the messages are."""
     lost.args = (f"{lost}; {_whereabouts(link, lost.topic)}",)
     return lost

@@ -100,11 +100,11 @@ def whole(
 
 
 def _link(url: str | None, key: str | None, ca: str | None) -> FlightLink:
-    told = os.environ.get
+    environ = os.environ.get
     return FlightLink(
-        url or told("WHERRY_FLIGHT_URL") or URL,
-        key or told("WHERRY_KEY") or None,
-        ca or told("WHERRY_CA") or None,
+        url or environ("WHERRY_FLIGHT_URL") or URL,
+        key or environ("WHERRY_KEY") or None,
+        ca or environ("WHERRY_CA") or None,
         RETRY_S,
     )
 

@@ -56,14 +56,16 @@ def run(
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = pickle.dumps(_tried(work, given[number]))
-                yield pa.record_batch({"number": pa.array([number], pa.int64()), "told": pa.array([told], pa.binary())})
+                result = pickle.dumps(_tried(work, given[number]))
+                yield pa.record_batch(
+                    {"number": pa.array([number], pa.int64()), "result": pa.array([result], pa.binary())}
+                )
 
-    frame = spark.range(0, len(given), 1, len(given)).mapInArrow(each, "number long, told binary")
+    frame = spark.range(0, len(given), 1, len(given)).mapInArrow(each, "number long, result binary")
     rows = frame.collect() if on_done is None else _shared(spark, frame.collect, on_done)
     results: list[Any] = [None] * len(given)
     for row in rows:
-        results[row["number"]] = _result(pickle.loads(bytes(row["told"])))
+        results[row["number"]] = _result(pickle.loads(bytes(row["result"])))
     return results
 
 
@@ -76,10 +78,10 @@ def _tried(work: Callable[[T], R], task: T) -> tuple[Any, ...]:
         return "os", str(fault), {}
 
 
-def _result(told: tuple[Any, ...]) -> Any:
-    if len(told) == 1:
-        return told[0]
-    code, text, fields = told
+def _result(result: tuple[Any, ...]) -> Any:
+    if len(result) == 1:
+        return result[0]
+    code, text, fields = result
     if code == "os":
         raise OSError(text)
     kind = KINDS.get(code, WherryError)
@@ -94,10 +96,10 @@ def _shared(spark: SparkSession, collect: Callable[[], T], on_done: Callable[[fl
     return watched(spark, "wherry pipeline", collect, lambda done, known: on_done(done / known if known else 0.0))
 
 
-def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callable[[int, int], None]) -> T:
-    """Do the work; call `tell` with the tasks done and the tasks known, until the work is complete.
+def watched(spark: SparkSession, name: str, work: Callable[[], T], report: Callable[[int, int], None]) -> T:
+    """Do the work; call `report` with the tasks done and the tasks known, until the work is complete.
 
-    Spark Connect reports no progress: there `tell` is not called.
+    Spark Connect reports no progress: there `report` is not called.
     """
     from pyspark import InheritableThread  # noqa: PLC0415 - missing where only Spark Connect is installed
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -120,7 +122,7 @@ def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callabl
     try:
         while thread.is_alive():
             thread.join(POLL_S)
-            tell(*_tasks(context.statusTracker(), group))
+            report(*_tasks(context.statusTracker(), group))
     except BaseException:
         context.cancelJobGroup(group)
         raise
@@ -135,7 +137,7 @@ def _tasks(tracker: Any, group: str) -> tuple[int, int]:
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():
-            told = tracker.getStageInfo(stage)
-            if told is not None:
-                done, known = done + told.numCompletedTasks, known + told.numTasks
+            stage_info = tracker.getStageInfo(stage)
+            if stage_info is not None:
+                done, known = done + stage_info.numCompletedTasks, known + stage_info.numTasks
     return done, known

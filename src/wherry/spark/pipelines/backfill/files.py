@@ -77,7 +77,7 @@ class FilePiece(NamedTuple):
 
 def source(path: str) -> SourceFile:
     """Return a file by its path or URL, with its digest."""
-    place, name = _placed(path)
+    place, name = _split(path)
     found = FORMATS.get(PurePosixPath(name).suffix.lower())
     if found is None:
         raise InvalidInput("file", plain(path), "a file whose name ends in " + ", ".join(FORMATS))
@@ -91,7 +91,7 @@ def source(path: str) -> SourceFile:
     return SourceFile(url=place.under(name).url, format=found, bytes=size, digest=digest.hexdigest())
 
 
-def _placed(path: str) -> tuple[Store, str]:
+def _split(path: str) -> tuple[Store, str]:
     """Return the folder of a file, with all settings of its URL, and the file's name."""
     if "://" not in path:
         folder, _, name = path.rpartition("/")
@@ -127,9 +127,9 @@ def estimate(each: SourceFile) -> RowEstimate:
     if each.format != "parquet":
         return RowEstimate(0, LINE_BYTES)
     with _parquet(each) as parquet:
-        told = parquet.metadata
-        size = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
-        return RowEstimate(told.num_rows, size / max(1, told.num_rows))
+        metadata = parquet.metadata
+        size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        return RowEstimate(metadata.num_rows, size / max(1, metadata.num_rows))
 
 
 def read(sources: list[SourceFile], names: ColumnNames, piece: FilePiece) -> Iterator[pa.RecordBatch]:
@@ -207,7 +207,7 @@ def _times(column: pa.Array, where: str) -> pa.Array:
 
 
 def _parquet(each: SourceFile) -> pq.ParquetFile:
-    place, name = _placed(each.url)
+    place, name = _split(each.url)
     try:
         return pq.ParquetFile(place.open(name))
     except pa.ArrowInvalid as fault:
@@ -226,7 +226,7 @@ def _group(each: SourceFile, group: int) -> pa.Table:
 
 def _lines(each: SourceFile, piece: FilePiece) -> tuple[bytes, bytes]:
     """Return the first line of the file, for CSV, and the lines that begin in the piece."""
-    place, name = _placed(each.url)
+    place, name = _split(each.url)
     with place.open(name) as stream:
         header = _line(stream.read(EDGE)) if each.format == "csv" else b""
         # Start a byte earlier: a line begins in the piece if a line break comes before it.

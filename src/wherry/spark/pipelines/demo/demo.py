@@ -111,14 +111,14 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
         process.wait(30)
 
 
-def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable[[str, Story | None], None]) -> Story:
-    """Run the demo; call `tell` with what happens, and twice a second once the pipeline runs."""
+def demo(folder: Path, *, seconds: float, rate: int, master: str, report: Callable[[str, Story | None], None]) -> Story:
+    """Run the demo; call `report` with what happens, and twice a second once the pipeline runs."""
     counts = Counts()
     (folder / "demo.toml").write_text(PIPELINE)
-    tell("starting a broker", None)
+    report("starting a broker", None)
     with broker(folder) as (http, flight), _traffic(http, rate, counts):
         address, began = BrokerAddress(flight), [time.monotonic()]
-        tell("starting Spark", None)
+        report("starting Spark", None)
         with opened("wherry demo", master, address, CONF) as spark:
             pipeline = Pipeline(spark, read(folder / "demo.toml"), address, consume=True)
             story = Story([], pipeline.figures, counts, time.monotonic() - began[0])
@@ -131,7 +131,9 @@ def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable
                     counts.warm, began[0] = bool(figures[0].rows_in), time.monotonic()
                 if counts.warm:
                     story.moments.append(_moment(time.monotonic() - began[0], figures, counts))
-                tell("running" if counts.warm else "waiting for the first micro-batch", story if counts.warm else None)
+                report(
+                    "running" if counts.warm else "waiting for the first micro-batch", story if counts.warm else None
+                )
 
             pipeline.run(look, is_over=lambda: _is_over(story, seconds))
     return story

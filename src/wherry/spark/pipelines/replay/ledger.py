@@ -105,8 +105,8 @@ class Ledger(NamedTuple):
 
     def commit(self, part: str, *stages: str) -> list[tuple[str, int, int, int]]:
         """Make stages visible together, unless this part was committed before; return where the rows are."""
-        told = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
-        return [tuple(each) for each in told["placed"]]
+        answer = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
+        return [tuple(each) for each in answer["placed"]]
 
     def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> StagedChunk:
         """Stage rows; a task stages those of a chunk."""

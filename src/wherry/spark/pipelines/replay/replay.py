@@ -164,8 +164,8 @@ class HoldingSubscription(NamedTuple):
 
     def check(self, link: FlightLink) -> None:
         """Raise `WherryError` if the subscription was deleted: messages may be gone that the job had to read."""
-        told = link.action("stats", {"topic": self.topic})
-        if not any(each["name"] == self.name for each in told["subscriptions"]):
+        stats = link.action("stats", {"topic": self.topic})
+        if not any(each["name"] == self.name for each in stats["subscriptions"]):
             raise WherryError(
                 f"the subscription {self.name!r} of the job on {self.topic!r} was deleted: messages that were settled"
                 " since may be missing; go on after the loss, or begin another job"
@@ -288,8 +288,8 @@ def _log(link: FlightLink, request: ReplayRequest) -> dict[int, OffsetRange]:
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
     starts = begins = {int(partition): start for partition, start in extents["start"].items()}
     if request.where.from_ms is not None:
-        told = link.action("offsets-at", {"topic": request.topic, "time_ms": request.where.from_ms})["offsets"]
-        begins = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
+        offsets = link.action("offsets-at", {"topic": request.topic, "time_ms": request.where.from_ms})["offsets"]
+        begins = {partition: max(start, offsets[str(partition)]) for partition, start in starts.items()}
     if not request.go_on_after_loss and (stops == starts or _asks_for_gone(link, request)):
         # If the first message that is left is older than the asked time, the messages that are gone were not asked for.
         _check_there(link, request.topic, [number for number, start in starts.items() if begins[number] == start])
@@ -314,7 +314,7 @@ def _check_there(link: FlightLink, topic: str, partitions: list[int]) -> None:
         if partitions:
             link.parts(command)
     except HistoryLost as fault:
-        fault = retention.told(link, fault)
+        fault = retention.with_whereabouts(link, fault)
         fault.args = (f"{fault}. --on-loss go-on replays what is left. The name of the job is still free",)
         raise fault from None
 

@@ -192,7 +192,7 @@ def _over_time(
     title: str,
     series: Series,
     step_ms: int,
-    told: Callable[[float], str],
+    as_text: Callable[[float], str],
     *,
     in_powers: bool = False,
     sparse: bool = False,
@@ -204,7 +204,7 @@ def _over_time(
     moments = range(min(found), max(found) + step_ms, step_ms)
     if len(moments) == 1:
         rows = [(name, next(iter(values.values()), 0.0), "") for name, values in series.items()]
-        return _bars(theme, title, rows, theme.series[0], f"{minute(moments[0])} UTC, {span(step_ms)}", told)
+        return _bars(theme, title, rows, theme.series[0], f"{minute(moments[0])} UTC, {span(step_ms)}", as_text)
     labels = [cut(name, theme.label_chars) for name in series]
     stairs = len(moments) <= STAIRS_MAX and not sparse
     with figure(theme, title, 3.2 + LINE * _lines(theme, labels)) as (drawn, axes):
@@ -224,7 +224,7 @@ def _over_time(
         top = max(value for values in series.values() for value in values.values())
         if in_powers and top > 0:
             axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(top / 5))))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: told(y)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: as_text(y)))
         axes.grid(axis="y", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.tick_params(length=0, pad=7)
@@ -266,13 +266,13 @@ def _latency(report: Report, theme: Theme) -> bytes:
         rows.append(("all: until handed over", report.delivery_ms))
     room = BARS_MAX - len(rows) - min(len(report.dead), BARS_MAX // 3)
     ranked = sorted(report.topics, key=lambda each: (-each.messages, each.name))[:room]
-    rows += [(_said_of(each.name, ": age", theme), each.age_ms) for each in ranked]
+    rows += [(_label_of(each.name, ": age", theme), each.age_ms) for each in ranked]
     dead = report.dead[: BARS_MAX - len(rows)]
-    rows += [(_said_of(each.topic, f": until {cut(each.reason, 12)}", theme), each.took_ms) for each in dead]
+    rows += [(_label_of(each.topic, f": until {cut(each.reason, 12)}", theme), each.took_ms) for each in dead]
     return _ranges(theme, "Time from the publish", rows, span, SPANS_MS)
 
 
-def _said_of(name: str, what: str, theme: Theme) -> str:
+def _label_of(name: str, what: str, theme: Theme) -> str:
     return f"{cut(name, max(4, theme.label_chars - len(what)))}{what}"
 
 
@@ -280,7 +280,7 @@ def _ranges(
     theme: Theme,
     title: str,
     rows: Sequence[tuple[str, Percentiles]],
-    told: Callable[[float], str],
+    as_text: Callable[[float], str],
     ticks: Sequence[float],
 ) -> bytes:
     """Draw a line from the median to the largest value of each row, on a logarithmic scale.
@@ -303,7 +303,7 @@ def _ranges(
         high = max(max(values.max, least) for _, values in rows) * 2
         axes.set_xlim(low, high)
         axes.xaxis.set_major_locator(FixedLocator(_inside(ticks, low, high, 9 if theme.width == WIDE else 4)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: told(x)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: as_text(x)))
         axes.xaxis.set_minor_locator(NullLocator())
         _rows(axes, [name for name, _ in rows])
         _legend(axes, theme, title, [name for name, _ in marks])
@@ -375,13 +375,13 @@ def _bars(
     rows: Sequence[tuple[str, float, str]],
     colour: str,
     about: str,
-    told: Callable[[float], str],
+    as_text: Callable[[float], str],
 ) -> bytes:
     """Draw a bar for each row, with its value and a note after it, and leave room for the longest note."""
     with figure(theme, title, 1.2 + 0.36 * len(rows)) as (drawn, axes):
         axes.barh(range(len(rows)), [value for _, value, _ in rows], color=colour, height=0.62)
         largest = max(value for _, value, _ in rows) or 1.0
-        notes = [f"{told(value)}   {note}".rstrip() for _, value, note in rows]
+        notes = [f"{as_text(value)}   {note}".rstrip() for _, value, note in rows]
         for place, (_, value, _) in enumerate(rows):
             axes.text(value + largest * 0.01, place, notes[place], va="center", fontsize=9)
         chars = theme.width * 8  # about as many as fit beside the labels

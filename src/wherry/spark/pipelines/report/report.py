@@ -174,12 +174,12 @@ class Rollups:
         rows = self._log()  # one load, so that the log has the same end in both passes
         topics = watch("measuring sizes and ages", lambda: _sizes(rows, made_ms))
         step_ms = _step(topics)
-        told = [each.name for each in sorted(topics, key=lambda each: (-each.messages, each.name))[:TOPICS_MAX]]
+        largest = [each.name for each in sorted(topics, key=lambda each: (-each.messages, each.name))[:TOPICS_MAX]]
         counts = _counts(rows, step_ms).persist()
         try:
-            slots = watch("counting by topic, time and key", lambda: _slots(counts, told))
+            slots = watch("counting by topic, time and key", lambda: _slots(counts, largest))
             keys = watch("counting keys", lambda: _keys(counts))
-            hottest = watch("finding hot keys", lambda: _hot(counts, told, hot))
+            hottest = watch("finding hot keys", lambda: _hot(counts, largest, hot))
         finally:
             counts.unpersist()
         dead, dying, dying_step_ms = watch("reading dead letters", self._dead)
@@ -277,10 +277,10 @@ def _counts(rows: DataFrame, step_ms: int) -> DataFrame:
     )
 
 
-def _slots(counts: DataFrame, told: list[str]) -> list[Slot]:
+def _slots(counts: DataFrame, largest: list[str]) -> list[Slot]:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    topic = f.when(f.col("topic").isin(told), f.col("topic")).otherwise(OTHERS).alias("topic")
+    topic = f.when(f.col("topic").isin(largest), f.col("topic")).otherwise(OTHERS).alias("topic")
     sums = counts.groupBy(topic, "at_ms").agg(
         f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.count("key").alias("keys")
     )
@@ -295,13 +295,13 @@ def _keys(counts: DataFrame) -> dict[str, int]:
     return {row["topic"]: row["keys"] for row in found.collect()}
 
 
-def _hot(counts: DataFrame, told: list[str], hot: int) -> list[HotKey]:
+def _hot(counts: DataFrame, largest: list[str], hot: int) -> list[HotKey]:
     """Return the keys with the most messages of each topic, each with its slots."""
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     of_topic = Window.partitionBy("topic")
-    some = counts.filter(f.col("topic").isin(told))
+    some = counts.filter(f.col("topic").isin(largest))
     ranked = (
         some.groupBy("topic", "key")
         .agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))
@@ -374,13 +374,13 @@ def _with_most(dead: list[Dead]) -> list[str]:
     return sorted(sums, key=lambda topic: (-sums[topic], topic))[:TOPICS_MAX]
 
 
-def _dying(rows: DataFrame, step_ms: int, told: list[str]) -> list[Dying]:
+def _dying(rows: DataFrame, step_ms: int, largest: list[str]) -> list[Dying]:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    if not told:
+    if not largest:
         return []
     slot = _slot(f.col("died_ms"), step_ms).alias("at_ms")
-    sums = rows.filter(f.col("topic").isin(told)).groupBy("topic", slot)
+    sums = rows.filter(f.col("topic").isin(largest)).groupBy("topic", slot)
     found = sums.agg(f.count(f.lit(1)).alias("messages"), _percentiles("took", f.col("took_ms")))
     return [
         Dying(row["topic"], row["at_ms"], row["messages"], Percentiles(*row["took"]))

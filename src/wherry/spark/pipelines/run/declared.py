@@ -39,8 +39,8 @@ def command(path: Path, master: str) -> list[str]:
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
     }
-    told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    return [program, "run", "--remote", master, *told, "--spec", str(path)]
+    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    return [program, "run", "--remote", master, *settings, "--spec", str(path)]
 
 
 def run(path: Path, address: BrokerAddress, master: str) -> int:

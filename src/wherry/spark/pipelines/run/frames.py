@@ -30,7 +30,7 @@ REASON = "_reason"
 OUT, IN_BAD = "_out", "_bad"
 """The counts that are observed: rows that are written, and bad rows that were read."""
 
-TOLD = ("wherry-reason", "wherry-topic", "wherry-partition", "wherry-offset")
+ORIGIN = ("wherry-reason", "wherry-topic", "wherry-partition", "wherry-offset")
 """Headers of a bad row: why it is bad, and which message it was."""
 LEFT_OUT = "wherry-headers-left-out"
 """The header of a bad row whose own headers were left out for lack of room."""
@@ -171,12 +171,14 @@ def _dead_letters(rows: DataFrame) -> DataFrame:
     A message without room for four more headers keeps only these, and gets one that marks the others as left out.
     """
     empty = f.create_map().cast("map<string,string>")
-    kept = f.coalesce(f.map_filter("headers", lambda name, _: ~name.isin(*TOLD, LEFT_OUT)), empty)
+    kept = f.coalesce(f.map_filter("headers", lambda name, _: ~name.isin(*ORIGIN, LEFT_OUT)), empty)
     values = (f.left(f.col(REASON), f.lit(REASON_CHARS_MAX)), _text("topic"), _text("partition"), _text("offset"))
-    told = f.create_map(*(each for name, value in zip(TOLD, values, strict=True) for each in (f.lit(name), value)))
-    fits = (f.size(kept) + len(TOLD) <= limits.HEADERS_MAX) & (_size(kept) + _size(told) <= limits.HEADERS_BYTES_MAX)
+    origin = f.create_map(*(each for name, value in zip(ORIGIN, values, strict=True) for each in (f.lit(name), value)))
+    fits = (f.size(kept) + len(ORIGIN) <= limits.HEADERS_MAX) & (
+        _size(kept) + _size(origin) <= limits.HEADERS_BYTES_MAX
+    )
     instead = f.create_map(f.lit(LEFT_OUT), f.lit("true"))
-    headers = f.map_concat(f.when(fits, kept).otherwise(instead), told)
+    headers = f.map_concat(f.when(fits, kept).otherwise(instead), origin)
     bad = rows.filter(f.col(REASON).isNotNull())
     return bad.select("key", "priority", headers.alias("headers"), "payload")
 

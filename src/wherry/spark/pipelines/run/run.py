@@ -39,7 +39,7 @@ _CAUSE = "Caused by: "
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ ].*\n)+(\S.*)")
 """Matches the error line of a Python traceback: the first line after the calls that is not indented."""
 
-Tell = Callable[[list[QueryFigures]], None]
+ReportFigures = Callable[[list[QueryFigures]], None]
 
 
 class Running:
@@ -203,20 +203,20 @@ class Pipeline:
             self.stop()
             raise
 
-    def run(self, tell: Tell, *, is_over: Callable[[], bool] = lambda: False) -> list[QueryFigures]:
-        """Run until all queries have ended, `is_over` returns true, or Ctrl-C; call `tell` twice a second."""
+    def run(self, report: ReportFigures, *, is_over: Callable[[], bool] = lambda: False) -> list[QueryFigures]:
+        """Run until all queries have ended, `is_over` returns true, or Ctrl-C; call `report` twice a second."""
         try:
             self.start()
             while not all(query.is_over for query in self.queries) and not is_over():
                 for query in self.queries:
                     query.look()
-                tell(self.figures)
+                report(self.figures)
                 time.sleep(LOOK_S)
         except KeyboardInterrupt:
             pass
         finally:
             self.stop()
-        tell(self.figures)
+        report(self.figures)
         return self.figures
 
     def stop(self) -> None:

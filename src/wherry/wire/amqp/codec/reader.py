@@ -81,7 +81,7 @@ class IncomingMessages(msgspec.Struct, frozen=True, gc=False):
     """A whole message, which is `basic.publish`, header and body; or several that differ only in their bodies."""
 
     channel: int
-    route: PublishFields
+    fields: PublishFields
     properties: UsedProperties
     """Checked; `properties.raw` is what deliveries must contain."""
     bodies: list[bytes]
@@ -108,7 +108,7 @@ BODY_MAX = 128 * 1024 * 1024
 _ACK = struct.Struct(">IQB")
 _CONTENT = struct.Struct(">HHQ")
 _SIZE = struct.Struct(">Q")
-_ROUTES_AT_MOST = 256
+_FIELDS_MAX = 256
 
 CONTENT_BYTES = 512
 """Memory of an incomplete message beside its received bytes: to begin one costs a client twenty bytes."""
@@ -117,10 +117,10 @@ CONTENT_BYTES = 512
 class _Content:
     """A publish whose header or body has not arrived completely."""
 
-    __slots__ = ("body", "properties", "route", "size")
+    __slots__ = ("body", "fields", "properties", "size")
 
-    def __init__(self, route: PublishFields) -> None:
-        self.route = route
+    def __init__(self, fields: PublishFields) -> None:
+        self.fields = fields
         self.properties: UsedProperties | None = None
         self.size = 0
         self.body = bytearray()  # not a list of pieces: a body of tiny frames would take many times its size
@@ -132,9 +132,10 @@ class FrameReader:
     Parameters
     ----------
     frame_max : int
-        Largest frame, in bytes. May be set anew when the client has agreed to another one.
+        Largest payload of a frame, in bytes. It changes when the client has agreed to another one. AMQP counts the 8
+        bytes around the payload too; a client that goes by the payload alone is accepted.
     channel_max : int
-        How many channels may have incomplete messages at a time. May be set anew as well.
+        How many channels may have incomplete messages at a time. It changes with `frame_max`.
     body_max : int
         Largest body of a message, in bytes. More than that ends the channel.
     """
@@ -145,19 +146,19 @@ class FrameReader:
         self.body_max = body_max
         self._greeted = False
         self._failed = False
-        self._deaf = False
+        self._ignores_all = False
         self._rest = bytearray()
         self._need = 0
         self._unfinished: dict[int, _Content | None] = {}
         """By channel; None for one that is muted."""
-        self._held = 0
-        self._routes: dict[bytes, PublishFields] = {}
+        self._unfinished_bytes = 0
+        self._known_fields: dict[bytes, PublishFields] = {}
         """By the payload of a `basic.publish`: producers repeat the same one again and again."""
 
     @property
-    def held(self) -> int:
+    def partial_bytes(self) -> int:
         """Return how many bytes are kept for incomplete frames and messages."""
-        return self._held + len(self._rest)
+        return self._unfinished_bytes + len(self._rest)
 
     def mute(self, channel: int) -> None:
         """Ignore all frames of a channel that the server has closed, up to its `channel.close-ok`."""
@@ -175,32 +176,32 @@ class FrameReader:
             rest.clear()
         events: list[Event] = []
         if self._failed:
-            at = self._wind_up(data, 0, events)
+            at = self._await_close(data, 0, events)
         elif self._greeted:
             at = self._frames(data, 0, events)
         else:
             at = self._greeting(data, events)
-        if at < len(data) and not self._deaf:
+        if at < len(data) and not self._ignores_all:
             rest += memoryview(data)[at:]
         return events
 
     def _greeting(self, data: bytes, events: list[Event]) -> int:
-        said = data[: len(HEADER)]
-        if said in GREETINGS:
+        received = data[: len(HEADER)]
+        if received in GREETINGS:
             self._greeted = True
             events.append(_GREETED)
             return self._frames(data, len(HEADER), events)
-        if any(greeting.startswith(said) for greeting in GREETINGS):
-            self._need = len(said) + 1
+        if any(greeting.startswith(received) for greeting in GREETINGS):
+            self._need = len(received) + 1
             return 0
-        self._failed = self._deaf = True
+        self._failed = self._ignores_all = True
         events.append(_MISGREETED)
         return len(data)
 
     def _frames(self, data: bytes, at: int, events: list[Event]) -> int:
         """Read all whole frames; return where the first incomplete one begins."""
         end = len(data)
-        routes, unfinished = self._routes, self._unfinished
+        known_fields, unfinished = self._known_fields, self._unfinished
         largest = self.frame_max
         while at + OVERHEAD <= end:
             kind, channel, size = HEAD.unpack_from(data, at)
@@ -218,19 +219,19 @@ class FrameReader:
                         events.append(Ack(channel, tag, bits & 1 == 1))
                         at = stop + 1
                         continue
-                route = routes.get(data[start:stop])
-                if route is not None and (after := self._publishes(data, at, stop + 1, channel, route, events)):
+                fields = known_fields.get(data[start:stop])
+                if fields is not None and (after := self._publishes(data, at, stop + 1, channel, fields, events)):
                     at = after
                     continue
             at = stop + 1
             self._frame(kind, channel, data[start:stop], events)
             if self._failed:
-                return self._wind_up(data, at, events)
+                return self._await_close(data, at, events)
         self._need = OVERHEAD
         return at
 
     def _publishes(
-        self, data: bytes, start: int, at: int, channel: int, route: PublishFields, events: list[Event]
+        self, data: bytes, start: int, at: int, channel: int, fields: PublishFields, events: list[Event]
     ) -> int:
         """Read a publish whose frames are all here and correct, and following ones that differ only in the body.
 
@@ -255,7 +256,7 @@ class FrameReader:
             or data[stop] != END
         ):
             return 0
-        bodies = _run(events, channel, route, data[at + 19 : body - 8])
+        bodies = _bodies_of(events, channel, fields, data[at + 19 : body - 8])
         if bodies is None:
             return 0
         bodies.append(data[body:stop])
@@ -284,21 +285,21 @@ class FrameReader:
     def _frame(self, kind: int, channel: int, payload: bytes, events: list[Event]) -> None:
         """Read one whole frame of any kind."""
         try:
-            event = self._understand(kind, channel, payload)
+            event = self._event_of(kind, channel, payload)
         except AmqpFault as fault:
             fault.channel = channel
             events.append(fault)
             if fault.hard:
                 self._failed = True
                 self._unfinished.clear()
-                self._held = 0
+                self._unfinished_bytes = 0
             else:
                 self.mute(channel)
         else:
             if event is not None:
                 events.append(event)
 
-    def _understand(self, kind: int, channel: int, payload: bytes) -> Event | None:
+    def _event_of(self, kind: int, channel: int, payload: bytes) -> Event | None:
         if kind == METHOD:
             return self._method(channel, payload)
         if kind == HEARTBEAT:
@@ -306,7 +307,7 @@ class FrameReader:
                 raise AmqpFault(ReplyCode.FRAME_ERROR, "a heart-beat belongs to channel 0 and is empty")
             return _HEARTBEAT
         if kind not in (CONTENT_HEADER, CONTENT_BODY):
-            self._deaf = True  # the type is unknown, so what follows cannot be read either
+            self._ignores_all = True  # the type is unknown, so what follows cannot be read either
             raise AmqpFault(ReplyCode.FRAME_ERROR, f"unknown type of frame: {kind}")
         if channel == 0:
             raise AmqpFault(ReplyCode.CHANNEL_ERROR, "content on channel 0")
@@ -330,14 +331,14 @@ class FrameReader:
             code = ReplyCode.COMMAND_INVALID if channel else ReplyCode.CHANNEL_ERROR
             raise AmqpFault(code, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
         if type(method) is BasicPublish:
-            route = PublishFields(method.exchange, method.routing_key, method.mandatory, method.immediate)
+            fields = PublishFields(method.exchange, method.routing_key, method.mandatory, method.immediate)
             if len(self._unfinished) >= self.channel_max:
                 raise AmqpFault(ReplyCode.CHANNEL_ERROR, f"messages on more than {self.channel_max} channels at a time")
-            if len(self._routes) >= _ROUTES_AT_MOST:
-                self._routes.clear()
-            self._routes[payload] = route
-            self._unfinished[channel] = _Content(route)
-            self._held += CONTENT_BYTES
+            if len(self._known_fields) >= _FIELDS_MAX:
+                self._known_fields.clear()
+            self._known_fields[payload] = fields
+            self._unfinished[channel] = _Content(fields)
+            self._unfinished_bytes += CONTENT_BYTES
             return None
         if method.ids in CONTENT:
             raise AmqpFault(
@@ -368,7 +369,7 @@ class FrameReader:
         except Malformed as fault:
             raise AmqpFault(ReplyCode.SYNTAX_ERROR, str(fault)) from None
         content.size = size
-        self._held += len(payload)
+        self._unfinished_bytes += len(payload)
         return None if size else self._finished(channel, content, b"")
 
     def _body(self, channel: int, content: _Content, payload: bytes) -> Event | None:
@@ -380,20 +381,20 @@ class FrameReader:
         if missing == 0 and not content.body:
             return self._finished(channel, content, payload)
         content.body += payload
-        self._held += len(payload)
+        self._unfinished_bytes += len(payload)
         return None if missing else self._finished(channel, content, bytes(content.body))
 
     def _finished(self, channel: int, content: _Content, body: bytes) -> IncomingMessages:
         self._forget(channel)
         assert content.properties is not None
-        return IncomingMessages(channel, content.route, content.properties, [body])
+        return IncomingMessages(channel, content.fields, content.properties, [body])
 
     def _forget(self, channel: int) -> None:
         content = self._unfinished.pop(channel, None)
         if content is not None:
-            self._held -= CONTENT_BYTES
+            self._unfinished_bytes -= CONTENT_BYTES
             if content.properties is not None:
-                self._held -= 12 + len(content.properties.raw) + len(content.body)
+                self._unfinished_bytes -= 12 + len(content.properties.raw) + len(content.body)
 
     def _misframed(self, size: int, events: list[Event], end: int) -> int:
         what = (
@@ -402,19 +403,19 @@ class FrameReader:
             else "no frame end where one is due"
         )
         events.append(AmqpFault(ReplyCode.FRAME_ERROR, what))
-        self._failed = self._deaf = True
+        self._failed = self._ignores_all = True
         self._unfinished.clear()
-        self._held = 0
+        self._unfinished_bytes = 0
         return end
 
-    def _wind_up(self, data: bytes, at: int, events: list[Event]) -> int:
+    def _await_close(self, data: bytes, at: int, events: list[Event]) -> int:
         """Return how the client ends the connection after a hard fault, and drop all else."""
         end = len(data)
-        while not self._deaf and at + OVERHEAD <= end:
+        while not self._ignores_all and at + OVERHEAD <= end:
             kind, channel, size = HEAD.unpack_from(data, at)
             stop = at + 7 + size
             if size > self.frame_max or (stop < end and data[stop] != END):
-                self._deaf = True
+                self._ignores_all = True
             elif stop >= end:
                 self._need = stop + 1 - at
                 return at
@@ -422,10 +423,10 @@ class FrameReader:
                 try:
                     events.append(Called(0, decode_method(data[at + 7 : stop])))
                 except AmqpFault:
-                    self._deaf = True
+                    self._ignores_all = True
             at = stop + 1
         self._need = OVERHEAD
-        return end if self._deaf else at
+        return end if self._ignores_all else at
 
 
 _NOTHING = _Content(PublishFields("", "", False, False))
@@ -435,18 +436,18 @@ _CHANNEL_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ChannelClos
 _CONNECTION_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ConnectionClose, ConnectionCloseOk))
 
 
-def _run(events: list[Event], channel: int, route: PublishFields, raw: bytes) -> list[bytes] | None:
+def _bodies_of(events: list[Event], channel: int, fields: PublishFields, raw: bytes) -> list[bytes] | None:
     """Return the list for a body: of the last event if it is alike, or of a new one; None for bad properties."""
     last = events[-1] if events else None
     if (
         type(last) is IncomingMessages
-        and last.route is route
+        and last.fields is fields
         and last.channel == channel
         and last.properties.raw == raw
     ):
         return last.bodies
     try:
-        new = IncomingMessages(channel, route, used_properties(raw), [])
+        new = IncomingMessages(channel, fields, used_properties(raw), [])
     except Malformed:
         return None
     events.append(new)

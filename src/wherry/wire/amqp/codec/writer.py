@@ -40,7 +40,7 @@ _TAG = struct.Struct(">Q")
 _BETWEEN = struct.Struct(">BBHI")
 """The end of the header's frame and the head of the body's."""
 
-_ROUTES_AT_MOST = 1024
+_ENCODED_MAX = 1024
 
 
 def frame(channel: int, method: Method) -> bytes:
@@ -73,7 +73,7 @@ def content(channel: int, method: Method, properties: bytes, body: bytes, frame_
 
 
 class DeliveryWriter:
-    """Encodes the deliveries of one consumer. What all of them, or all of one route, have in common is encoded once."""
+    """Encodes the deliveries of one consumer; parts that are equal in all, or in all of one routing key, only once."""
 
     def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
         self._channel = channel
@@ -81,7 +81,7 @@ class DeliveryWriter:
         self._small = min(frame_max - OVERHEAD, APART) if frame_max else APART
         """The largest body that is one frame and joined with it."""
         self._tag = struct.pack(">I", DELIVER_WORD) + encode_short(consumer_tag)
-        self._routes: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        self._encoded: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def pieces(self, first: int, rows: Iterable[Row]) -> list[Piece]:
         """Encode method, header and body of each message, in order; `first` is the delivery tag of the first one."""
@@ -107,7 +107,7 @@ class DeliveryWriter:
         """Return the bytes before the delivery tag, and those between it and a small body or the body's frames."""
         channel = self._channel
         redelivered, exchange, routing_key, properties = label
-        before, after = self._routes.get((exchange, routing_key)) or self._route(exchange, routing_key)
+        before, after = self._encoded.get((exchange, routing_key)) or self._encode(exchange, routing_key)
         parts = (
             b"\1" if redelivered else b"\0",
             after,
@@ -117,14 +117,14 @@ class DeliveryWriter:
         )
         return before, b"".join(parts)
 
-    def _route(self, exchange: str, routing_key: str) -> tuple[bytes, bytes]:
+    def _encode(self, exchange: str, routing_key: str) -> tuple[bytes, bytes]:
         """Return the bytes before and after the delivery tag."""
         after = encode_short(exchange) + encode_short(routing_key)
         before = HEAD.pack(METHOD, self._channel, len(self._tag) + 9 + len(after)) + self._tag
-        if len(self._routes) >= _ROUTES_AT_MOST:
-            self._routes.clear()
-        route = self._routes[exchange, routing_key] = (before, after + END_BYTE)
-        return route
+        if len(self._encoded) >= _ENCODED_MAX:
+            self._encoded.clear()
+        parts = self._encoded[exchange, routing_key] = (before, after + END_BYTE)
+        return parts
 
 
 def _add_body(channel: int, body: bytes, frame_max: int, small: list[Piece], pieces: list[Piece]) -> None:

@@ -53,7 +53,7 @@ async def delete_queue(ask: ManagementCall) -> ManagementAnswer:
     ask.check("admin", queue.topic)
     await _flush(ask)
     where = f"queue '{queue.name}' in vhost '{host.name}'"
-    if ask.asks("if-unused") and queue.subscribers:
+    if ask.asks("if-unused") and queue.consumers:
         raise refused(Reason.PRECONDITION_FAILED, f"{where} in use")
     if ask.asks("if-empty") and queue.ready():
         raise refused(Reason.PRECONDITION_FAILED, f"{where} not empty")

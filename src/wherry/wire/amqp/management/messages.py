@@ -17,7 +17,7 @@ from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import prefix, texts
-from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.placing import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.refusals import Reason, refused
@@ -70,7 +70,7 @@ async def publish(ask: ManagementCall) -> ManagementAnswer:
     ask.known = _message(ask.raw)
     exchange, key = exchange_name(ask.parts[2]), ask.text("routing_key")
     body = _payload(ask)
-    terms = host.router.terms(exchange)
+    terms = host.exchange_index.terms(exchange)
     if terms.internal:
         raise InvalidInput("exchange", exchange, "one that is not internal")
     known = _properties(ask)
@@ -150,7 +150,7 @@ async def _stored(
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
     for queue in targets:
         queueing.intake.add(
-            queue.topic, messages, Unconfirmed(waiting, 1), placement(queue, known, due, lambda: now_ms)
+            queue.topic, messages, Unconfirmed(waiting, 1), handling_of(queue, known, due, lambda: now_ms)
         )
     try:
         async with asyncio.timeout(STORED_S):

@@ -172,7 +172,7 @@ def _queues(queueing: Queueing, host: VirtualHost) -> Iterator[Row]:
 def _one_queue(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
     if host in queueing.hosts and queueing.hosts[host].has_queue(name):
         queue = queueing.hosts[host].queue(name)
-        rows = [_consumer(each) for each in queue.subscribers if isinstance(each, Consumer)]
+        rows = [_consumer(each) for each in queue.consumers if isinstance(each, Consumer)]
         details = [{name: row[name] for name in row if name not in _MARKS} for row in rows]
         yield {**_queue(queueing, queueing.hosts[host], queue), "consumer_details": details}
 
@@ -199,7 +199,7 @@ def _queue(queueing: Queueing, host: VirtualHost, queue: Queue) -> Row:
         "messages_ready": ready,
         "messages_unacknowledged": leased,
         "message_bytes": 0 if size is None else size.bytes,
-        "consumers": len(queue.subscribers),
+        "consumers": len(queue.consumers),
         "policy": None,
         "message_stats": {},
     }
@@ -212,7 +212,7 @@ def _exchanges(_: Queueing, host: VirtualHost) -> Iterator[Row]:
 
 def _one_exchange(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
     if host in queueing.hosts and queueing.hosts[host].has_exchange(name):
-        yield _exchange(queueing.hosts[host], name, queueing.hosts[host].router.terms(name))
+        yield _exchange(queueing.hosts[host], name, queueing.hosts[host].exchange_index.terms(name))
 
 
 def _exchange(host: VirtualHost, name: str, terms: ExchangeTerms) -> Row:

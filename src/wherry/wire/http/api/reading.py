@@ -19,7 +19,7 @@ from wherry.wire.http.protocol.message import JSON, Bytes, Request
 NAMED_BYTES_MAX = 64 << 10
 """Largest body for which a refusal names the wrong value: to find it, the whole body is decoded into objects."""
 
-UNTOLD = "(not told of a body this large)"
+TOO_LARGE_TO_NAME = "(not shown for a body this large)"
 
 _QUOTE = ord('"')
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
@@ -98,9 +98,9 @@ def whole_numbers(strict: Callable[[Any], Any], lax: Callable[[Any], Any], data:
 
 
 def _plain(data: Any) -> object:
-    """Decode JSON into plain values; `UNTOLD` if it is large, None if it is broken behind the fault found first."""
+    """Decode JSON into plain values; `TOO_LARGE_TO_NAME` if it is large, None if it is broken after the first fault."""
     if len(memoryview(data)) > NAMED_BYTES_MAX:
-        return UNTOLD
+        return TOO_LARGE_TO_NAME
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -122,7 +122,7 @@ def refused(fault: msgspec.ValidationError, given: object) -> InvalidInput:
 
 def _at(value: Any, path: str) -> object:
     """Return the value at a place such as `retry.attempts` or `[3].key`; None if there is none."""
-    if value is UNTOLD:
+    if value is TOO_LARGE_TO_NAME:
         return value
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
         try:

@@ -24,7 +24,7 @@ ROUTE_BYTES_MAX = 16 << 20
 """The largest body of a route, which may have very many bindings."""
 
 KNOWN_CHARS = 256
-"""The longest path that the router caches."""
+"""The longest path whose endpoint is cached."""
 
 S = TypeVar("S")
 Handler: TypeAlias = "Callable[[Call[Any]], Awaitable[Answer]]"
@@ -181,10 +181,10 @@ class EndpointTree:
                 child = node.any
                 values.append(part)
             if child is None:
-                raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
+                raise HttpError("not-found", f"nothing is at {path}; /openapi.json lists what there is")
             node = child
         if not node.methods:
-            raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
+            raise HttpError("not-found", f"nothing is at {path}; /openapi.json lists what there is")
         return node, values
 
 

@@ -117,7 +117,7 @@ class _Known:
     """A consumer, when it last pulled, and whether its connection is closed."""
 
     consumer: ConsumerPort
-    heard: float
+    pulled_at: float
     is_gone: bool = False
 
 
@@ -145,7 +145,7 @@ class Consumers:
             connection, place = 0, (topic, subscription, 0)
             known = self._known.get(place)
         if known is not None and known.consumer.is_joined():
-            known.heard = self.time()
+            known.pulled_at = self.time()
             return known.consumer
         seat = SEAT if name is None else None
         consumer = await self._broker.consumer(topic, subscription, name, seat=seat)
@@ -174,7 +174,7 @@ class Consumers:
             consumer = known.consumer
             # The last consumer of an ephemeral subscription stays: a client that connects anew for each pull still
             # needs it.
-            is_over = now - known.heard > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
+            is_over = now - known.pulled_at > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
             if not consumer.is_joined() or (is_over and not consumer.out_messages):
                 if self._known.get(place) is known:  # else another consumer has joined under the same name
                     del self._known[place]

@@ -39,7 +39,7 @@ def check_rights(call: ApiCall) -> str:
     service = call.service
     call.request.caller = service.caller(call.request)
     key = stage_key(call)
-    for verb, topic in service.broker.claims(key):
+    for verb, topic in service.broker.rights_to_end(key):
         service.guard(call.request, verb, topic)
     return key
 

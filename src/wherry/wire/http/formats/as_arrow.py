@@ -70,16 +70,16 @@ def _batches(source: pa.BufferReader) -> list[pa.RecordBatch]:
 
 def _shape(message: pa.Message) -> tuple[pa.Schema, list[str]]:
     """Return the schema of a stream, and the columns to take; cached, as producers send the same schema each time."""
-    told = message.metadata.to_pybytes()
-    known = _SHAPES.get(told)
+    metadata = message.metadata.to_pybytes()
+    known = _SHAPES.get(metadata)
     if known is None:
         schema = pa.ipc.read_schema(message)
         _check_endianness(message)
         known = schema, given.taken(schema)
-        if len(told) <= SHAPE_BYTES_MAX:
+        if len(metadata) <= SHAPE_BYTES_MAX:
             if len(_SHAPES) == SHAPES_MAX:
                 _SHAPES.clear()
-            _SHAPES[told] = known
+            _SHAPES[metadata] = known
     return known
 
 

@@ -19,7 +19,7 @@ from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64, Message
 from wherry.wire.http.api.reading import (
     NAMED_BYTES_MAX,
-    UNTOLD,
+    TOO_LARGE_TO_NAME,
     refused,
     whole_numbers,
 )
@@ -249,7 +249,7 @@ def _named(fault: msgspec.ValidationError, body: Bytes) -> InvalidInput:
     """Return the fault with its place: `messages[2].prio`, and `messages[0]` for a message that came alone."""
     try:
         large = len(memoryview(body)) > NAMED_BYTES_MAX
-        found = refused(fault, UNTOLD if large else msgspec.json.decode(body))
+        found = refused(fault, TOO_LARGE_TO_NAME if large else msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # lines, or broken further on
         found = refused(fault, _start(body))
     if found.field == "body":

@@ -214,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         head = Head(raw)
         headers, version = joined(head.pairs), head.version
         self._answers.one_zero = version == "1.0"
-        said = headers.get("connection", "").lower()
-        self._answers.keep_alive = "keep-alive" in said if self._answers.one_zero else "close" not in said
+        wishes = headers.get("connection", "").lower()
+        self._answers.keep_alive = "keep-alive" in wishes if self._answers.one_zero else "close" not in wishes
         if version not in ("1.0", "1.1"):
             raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
         if not self._answers.one_zero and "host" not in headers:
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if "transfer-encoding" in headers:
             self._begin_chunks(self._request)
         elif not self._request.brings_body():
-            self._dispatch()
+            self._start_call()
         else:
             self._begin_body(self._request)
 
@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         unfinished = self._partial_body
         if unfinished.is_whole:
             self._body = unfinished.take()
-            self._dispatch()
+            self._start_call()
         elif unfinished.got == unfinished.room:
             self._make_room()
 
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hold(chunks.payload.__alloc__(), chunks.wanted)
         if chunks.done:
             self._body = chunks.payload
-            self._dispatch()
+            self._start_call()
 
     def _check_size(self, length: int) -> None:
         most, request = self._bounds.body_bytes, self._request
@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------------------------- answers
 
-    def _dispatch(self) -> None:
+    def _start_call(self) -> None:
         assert self._request is not None
         self._state = _State.BUSY
         self._request.body = self._body

@@ -66,7 +66,7 @@ def unread(waiting: int, transport: asyncio.Transport) -> int:
     if waiting == NEVER_BYTES:
         return waiting
     try:
-        said = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     except (OSError, ValueError, AttributeError):  # not on this system, or the socket is closed
         return waiting
-    return waiting + max(0, int(struct.unpack("i", said)[0]) - ON_THE_LINE_BYTES)
+    return waiting + max(0, int(struct.unpack("i", answer)[0]) - ON_THE_LINE_BYTES)

@@ -81,7 +81,7 @@ class WebSocket(FairProtocol):
         self._kept: deque[bytes] = deque()
         """Bytes that were read and do not fit into the session yet, in order."""
         self._kept_bytes = 0
-        self.held = 0
+        self.unparsed_bytes = 0
         """Bytes of an incomplete WebSocket frame, and of what is kept."""
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
@@ -117,7 +117,7 @@ class WebSocket(FairProtocol):
         if self._protocol.close_expected():
             self._session.over()
             self._part()
-        self._sockets.check_held()
+        self._sockets.check_unparsed()
 
     @property
     def is_stranger(self) -> bool:
@@ -130,22 +130,22 @@ class WebSocket(FairProtocol):
 
     def _answer_pings(self) -> None:
         """Answer the last ping of a read, which RFC 6455 allows: a flood of pings costs one small write."""
-        said = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
-        pongs = [data for data in said if data[0] == PONG]
-        said = pongs[-1:] + [data for data in said if data[0] != PONG]
-        if said and not self._transport.is_closing():
-            self._transport.write(b"".join(said))
+        frames = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
+        pongs = [data for data in frames if data[0] == PONG]
+        frames = pongs[-1:] + [data for data in frames if data[0] != PONG]
+        if frames and not self._transport.is_closing():
+            self._transport.write(b"".join(frames))
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data)
         self._kept.extend(bytes(view[at : at + FEED_BYTES]) for at in range(0, len(view), FEED_BYTES))
         self._kept_bytes += len(view)
 
-    def _count_held(self) -> None:
+    def _count_unparsed(self) -> None:
         part = len(self._protocol.reader.buffer)
         size = part + self._kept_bytes
-        self._sockets.held += size - self.held
-        self.held = size
+        self._sockets.unparsed_bytes += size - self.unparsed_bytes
+        self.unparsed_bytes = size
         if not part:
             self._part_since = None
         elif self._part_since is None:
@@ -168,7 +168,7 @@ class WebSocket(FairProtocol):
             self._is_paused = True
             self.stop("full")
             session.when_relieved(self._on_relief)
-        self._count_held()
+        self._count_unparsed()
 
     def _drop_kept(self) -> None:
         self._kept.clear()
@@ -192,8 +192,8 @@ class WebSocket(FairProtocol):
         if self._ending is not None:
             self._ending.cancel()
         self._drop_kept()
-        self._sockets.held -= self.held
-        self.held = 0
+        self._sockets.unparsed_bytes -= self.unparsed_bytes
+        self.unparsed_bytes = 0
         self._sockets.open.discard(self)
         self._session.over()
         self._left()
@@ -255,14 +255,14 @@ class WebSocket(FairProtocol):
         elif now - self._received_at > SILENCE_S:
             self.cut_off(f"nothing arrived for {SILENCE_S:g} s")
         elif self._part_since is not None and now - self._part_since > self._patience_s():
-            self.cut_off(f"{self.held} bytes of a frame, and no end within {self._patience_s():.0f} s")
+            self.cut_off(f"{self.unparsed_bytes} bytes of a frame, and no end within {self._patience_s():.0f} s")
         elif now - max(self._received_at, self._pinged_at) > PING_S:
             self._pinged_at = now
             self._protocol.send_ping(b"")
             self._flush()
 
     def _patience_s(self) -> float:
-        return self._sockets.sessions.bounds.frame_s + self.held / FRAME_PACE
+        return self._sockets.sessions.bounds.frame_s + self.unparsed_bytes / FRAME_PACE
 
     def finish(self) -> None:
         """Close for the end of the server: once what arrived is stored and confirmed, first the session."""
@@ -292,17 +292,17 @@ class WebSockets:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.open: set[WebSocket] = set()
-        self.held = 0
+        self.unparsed_bytes = 0
         """Bytes of incomplete frames."""
 
     def answer(self, headers: Mapping[str, str]) -> WebSocket:
         """Return a WebSocket for a request that asks for one; raise `InvalidInput` for a bad request."""
         return WebSocket(self, handshake(headers))
 
-    def check_held(self) -> None:
+    def check_unparsed(self) -> None:
         """Cut off the client that holds the most memory with incomplete frames, if memory is short."""
-        if self.held > self.sessions.bounds.held_bytes:
-            max(self.open, key=lambda each: each.held).cut_off("too much that is not whole")
+        if self.unparsed_bytes > self.sessions.bounds.held_bytes:
+            max(self.open, key=lambda each: each.unparsed_bytes).cut_off("too much that is not whole")
 
 
 def handshake(headers: Mapping[str, str]) -> bytes:
