@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from wherry.broker.port.consume import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
-from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
-from wherry.queueing.message.properties import replaced, used_properties
+from wherry.queueing.message.envelope import Label, Row, from_elsewhere, opened
+from wherry.queueing.message.properties import UsedProperties, replaced
 from wherry.queueing.message.table import Int64, with_entries
 
 SettleVerb = Literal["ack", "requeue", "reject"]
@@ -234,21 +234,17 @@ def opened_up(
 
 def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
     """Return the label of a message; None if the message came over another wire."""
-    if envelope is None or envelope[:1] != MARK:
+    found = opened(envelope)
+    if found is None:
         return None
-    try:
-        exchange, key, at = opened(envelope)
-    except ValueError:
-        return None
-    raw = envelope[at:]
-    if counted and attempt > 1:
-        raw = _with_count(raw, attempt - 1)
+    exchange, key, known = found
+    raw = _with_count(known, attempt - 1) if counted and attempt > 1 else known.raw
     return attempt > 1 or is_old, exchange, key, raw
 
 
-def _with_count(raw: bytes, count: int) -> bytes:
+def _with_count(known: UsedProperties, count: int) -> bytes:
     """Return the properties with the number of earlier deliveries, as quorum queues have it."""
-    return replaced(raw, "headers", with_entries(used_properties(raw).headers, {"x-delivery-count": Int64(count)}))
+    return replaced(known.raw, "headers", with_entries(known.headers, {"x-delivery-count": Int64(count)}))
 
 
 class _Foreign:
