@@ -138,14 +138,15 @@ class DeadLetterMover:
         origin = opened(row["envelope"])
         copies = None if origin is None else self._copies(host, queue, terms, row, origin)
         if copies is None or any(len(message["envelope"]) > ENVELOPE_BYTES_MAX for _, _, message in copies):
-            plain = used_properties(from_elsewhere(row["headers"], row["id"]))
-            copies = self._copies(host, queue, terms, row, ("", queue, plain))
+            plain = ("", queue, from_elsewhere(row["headers"], row["id"]))
+            copies = self._copies(host, queue, terms, row, plain)
         return copies
 
     def _copies(
-        self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any], origin: tuple[str, str, UsedProperties]
+        self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any], origin: tuple[str, str, bytes]
     ) -> list[tuple[str, bool, dict[str, Any]]]:
-        exchange, key, known = origin
+        exchange, key, raw = origin
+        known = used_properties(raw)
         reason = REASONS.get(row["reason"], "delivery_limit")
         if terms.holds_nothing and reason == "expired":  # it expired at once, since no consumer had room
             reason = "maxlen"
@@ -155,8 +156,7 @@ class DeadLetterMover:
         to, to_key = terms.dead_exchange or "", key if terms.dead_key is None else terms.dead_key
         if terms.dead_key is not None:  # the CC keys belong to the route that the message took before
             headers = without(headers, ("CC",))
-        raw = properties.replaced(properties.replaced(known.raw, "headers", headers), "expiration", None)
-        known = used_properties(raw)
+        known = used_properties(properties.replaced(properties.replaced(raw, "headers", headers), "expiration", None))
         message = {
             "payload": row["payload"],
             "envelope": prefix(to, to_key) + known.raw,

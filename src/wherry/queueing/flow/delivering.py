@@ -21,7 +21,7 @@ from wherry.broker.port.consume import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
 from wherry.queueing.message.envelope import Label, Row, from_elsewhere, opened
-from wherry.queueing.message.properties import UsedProperties, replaced
+from wherry.queueing.message.properties import replaced, used_properties
 from wherry.queueing.message.table import Int64, with_entries
 
 SettleVerb = Literal["ack", "requeue", "reject"]
@@ -237,14 +237,15 @@ def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool)
     found = opened(envelope)
     if found is None:
         return None
-    exchange, key, known = found
-    raw = _with_count(known, attempt - 1) if counted and attempt > 1 else known.raw
+    exchange, key, raw = found
+    if counted and attempt > 1:
+        raw = _with_count(raw, attempt - 1)
     return attempt > 1 or is_old, exchange, key, raw
 
 
-def _with_count(known: UsedProperties, count: int) -> bytes:
+def _with_count(raw: bytes, count: int) -> bytes:
     """Return the properties with the number of earlier deliveries, as quorum queues have it."""
-    return replaced(known.raw, "headers", with_entries(known.headers, {"x-delivery-count": Int64(count)}))
+    return replaced(raw, "headers", with_entries(used_properties(raw).headers, {"x-delivery-count": Int64(count)}))
 
 
 class _Foreign:

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 from wherry.model.limits import HEADERS_BYTES_MAX, HEADERS_MAX
 from wherry.queueing.message import properties
-from wherry.queueing.message.properties import PERSISTENT, Properties, UsedProperties, used_properties
-from wherry.queueing.message.table import Malformed, decode_table, encode_short
+from wherry.queueing.message.properties import PERSISTENT, Properties, UsedProperties, are_whole
+from wherry.queueing.message.table import decode_table, encode_short
 
 MARK = b"A"
 
@@ -49,8 +49,8 @@ def prefix(exchange: str, routing_key: str) -> bytes:
     return MARK + encode_short(exchange) + encode_short(routing_key)
 
 
-def opened(envelope: bytes | None) -> tuple[str, str, UsedProperties] | None:
-    """Return exchange, routing key and properties of an envelope; None if it is missing or not of this form.
+def opened(envelope: bytes | None) -> tuple[str, str, bytes] | None:
+    """Return exchange, routing key and raw properties of an envelope; None if it is missing or not of this form.
 
     Clients of other wires may send any bytes as an envelope, so the properties are checked here, before a client gets
     them: with broken ones a message could neither be delivered nor moved, nor could those behind it.
@@ -61,12 +61,11 @@ def opened(envelope: bytes | None) -> tuple[str, str, UsedProperties] | None:
     end = middle + 1 + envelope[middle] if middle and len(envelope) > middle else 0
     if not end or len(envelope) < end + 2:
         return None
-    try:
-        known = used_properties(envelope[end:])
-    except Malformed:
+    raw = envelope[end:]
+    if not are_whole(raw):
         return None
     exchange = envelope[2:middle].decode("utf-8", "surrogateescape")
-    return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), known
+    return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), raw
 
 
 _texts: dict[bytes, Pairs | None] = {}
