@@ -55,8 +55,9 @@ format: $(tools) ## Rewrite the sources in the house format
 	$(bin)/ruff check --quiet --select I --fix .
 	$(bin)/ruff format .
 
-sim: $(package) ## The simulator: SEED=42 replays one run, SEEDS=1000 tries that many
-	@$(bin)/python -m wherry.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+sim: $(package) ## The simulator: SEEDS=1000 tries that many; SEED=42 replays one (PART=wires, HISTORY=1 or a file)
+	@$(bin)/python -m wherry.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(PART),--part $(PART)) $(if $(HISTORY),--history $(filter-out 1,$(HISTORY)))
 
 soak-spark: $(tools) ## Spark exactly once while all around it dies (RUNS=200, MASTER=cluster; SEED=17 RUNS=1: one again)
 	@$(bin)/python -m tests.spark.soak $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) \

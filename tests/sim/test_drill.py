@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import wherry
+from tests.sim.clean import assert_clean
 from wherry.sim.drill.drill import drill
 from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.plants.tokens import TOKEN_PLANTS
@@ -28,7 +29,7 @@ WAITS = {place.name: place for place in waits(*MODULES)}
 @pytest.mark.rows("G1", "D14", "A6")
 @pytest.mark.parametrize("seed", range(3))
 def test_what_an_answer_said_is_so_though_the_power_went(seed):
-    assert drill(seed, STEPS) == []
+    assert_clean(seed, "drill")
 
 
 def test_every_wait_of_the_broker_is_a_plant_that_some_step_finds():

@@ -3,12 +3,20 @@
 import os
 import subprocess
 import sys
+from dataclasses import fields
+from typing import NoReturn
 
 import pytest
 
+from tests.sim.clean import assert_clean
 from wherry.sim import __main__ as command
-from wherry.sim.__main__ import try_run, try_wires
-from wherry.sim.patch import patched
+from wherry.sim import wire_run
+from wherry.sim.drill.drill import drill
+from wherry.sim.drill.drill_steps import STEPS
+from wherry.sim.history import History
+from wherry.sim.history_lines import RECORDS, lines
+from wherry.sim.run import run
+from wherry.sim.wire_run import run_wires
 
 FAILED_ONCE = (
     2,  # a token of an earlier life
@@ -54,12 +62,12 @@ WIRES_FAILED_ONCE = (
 @pytest.mark.rows("G1", "D13", "D14", "A15", "A16", "A6", "A8", "A1")
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_a_seed_that_failed_once_is_clean(seed):
-    assert try_run(seed) == []
+    assert_clean(seed, "run")
 
 
 @pytest.mark.parametrize("seed", WIRES_FAILED_ONCE)
 def test_a_seed_that_failed_once_over_wires_is_clean(seed):
-    assert try_wires(seed) == []
+    assert_clean(seed, "wires")
 
 
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
@@ -80,20 +88,69 @@ def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
     assert len(traces) == 1
 
 
-def test_the_part_of_a_seed_that_failed_is_named(capsys):
-    def broken(*_: object) -> None:
-        raise RuntimeError("broken on purpose")
+def broken(*_: object) -> NoReturn:
+    raise RuntimeError("broken on purpose")
 
-    with (
-        patched(sys, "argv", lambda _: ["sim", "--seed", "3"]),
-        patched(command, "run_wires", lambda _: broken),
-        patched(command, "drill", lambda _: lambda *_: ["a step failed"]),
-    ):
-        assert command.main() == 1
-        failed = command.try_seed(3)
-    assert [each.split(" (")[0] for each in failed] == [
-        "wires: RuntimeError: broken on purpose",
-        "drill: a step failed",
-    ]
-    assert "run: RunPlan(" in (printed := capsys.readouterr().out)
-    assert all(each in printed for each in failed)
+
+def command_of(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["sim", *words])
+    return command.main()
+
+
+def test_the_part_of_a_seed_that_failed_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(command, "run_wires", broken)
+    monkeypatch.setattr(command, "drill", lambda *_, **__: ["a step failed"])
+    assert command_of(monkeypatch, "--seed", "3") == 1
+    printed = capsys.readouterr().out
+    assert "run: RunPlan(" in printed
+    assert "  wires: RuntimeError: broken on purpose (broken, line " in printed
+    assert 'raise RuntimeError("broken on purpose")' in printed  # and the calls that led there
+    assert ", in _show_wires" in printed
+    assert "  drill: a step failed" in printed
+    assert "repeat it with: make sim SEED=3 HISTORY=1\n" in command.failure(3, command.try_seed(3))
+
+
+def test_a_failing_seed_tells_what_is_wrong_and_how_to_repeat_it(monkeypatch):
+    monkeypatch.setattr(command, "run_wires", broken)
+    with pytest.raises(AssertionError, match="make sim SEED=3 PART=wires HISTORY=1\n  wires: RuntimeError: broken on"):
+        assert_clean(3, "wires")
+
+
+def test_a_part_alone_shows_what_its_clients_did(monkeypatch, capsys, tmp_path):
+    assert command_of(monkeypatch, "--seed", "3", "--part", "wires", "--history") == 0
+    printed = capsys.readouterr().out
+    found = [line.split(maxsplit=2) for line in printed.partition("history of wires\n")[2].splitlines()]
+    ends = [float(end if end != "-" else start) for start, end, _ in found]
+    assert ends == sorted(ends)
+    result = run_wires(3)
+    acts = [what for _, _, what in found]
+    for name, count in (("publish", len(result.history.sent)), ("receive", len(result.history.got))):
+        assert sum(f" {name} " in each for each in acts) == count > 0
+    assert "run: " not in printed
+    assert command_of(monkeypatch, "--seed", "3", "--part", "wires", "--history", str(tmp_path / "found")) == 0
+    assert (tmp_path / "found").read_text() == printed[printed.index("history of wires") :]
+
+
+def test_a_run_that_ends_in_an_exception_has_a_history(monkeypatch, capsys):
+    monkeypatch.setattr(wire_run, "check_wires", broken)
+    assert command_of(monkeypatch, "--seed", "3", "--part", "wires", "--history") == 1
+    assert "life 1 begins" in capsys.readouterr().out
+
+
+def test_a_history_of_each_part_is_written():
+    seen: dict[str, tuple[History, ...]] = {}
+    run(3, seen)
+    drill(0, STEPS, only=[next(iter(STEPS))], seen=seen)
+    assert len(seen) == 2
+    for histories in seen.values():
+        found = lines(*histories)
+        records = [each for history in histories for name in RECORDS for each in getattr(history, name)]
+        settled = [each for history in histories for each in (*history.settled, *history.left)]
+        lives = histories[0].lives
+        ended = [life for life in lives if life.end < float("inf")]
+        assert len(found) == len(records) + len(settled) + len(lives) + len(ended) > 0
+
+
+def test_every_kind_of_record_has_its_line():
+    lists = {each.name for each in fields(History) if each.default_factory is list}
+    assert lists - set(RECORDS) == {"settled", "lives", "remaining", "faults"}

@@ -22,7 +22,8 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import LEASE_MS
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
-from wherry.queueing.message.properties import UsedProperties
+from wherry.queueing.message.properties import UsedProperties, replaced, used_properties
+from wherry.queueing.message.table import without
 from wherry.queueing.names import LABEL, ROOT, host_and_name
 from wherry.queueing.refusals import Reason, Refused, refused
 
@@ -138,7 +139,11 @@ class Queueing:
         try:
             found = self.hosts[host]
             found.exchange_index.terms(exchange)
-            return found.targets(exchange, key, known)
+            try:
+                return found.targets(exchange, key, known)
+            except Refused:  # its CC or BCC, of another wire, is no list of text: then it has only its own key
+                headers = without(known.headers, ("CC", "BCC"))
+                return found.targets(exchange, key, used_properties(replaced(known.raw, "headers", headers)))
         except (KeyError, Refused):
             return ()
 

@@ -1,6 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
 Each seed has three parts: the run in process, the run over wires, and the drill. The output names the part that failed.
+`--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 
 from __future__ import annotations
@@ -9,17 +10,24 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from os import cpu_count
 from pathlib import Path
+from textwrap import indent
 
 from wherry.sim.drill.drill import drill
 from wherry.sim.drill.drill_steps import STEPS
+from wherry.sim.history import Seen
+from wherry.sim.history_lines import lines
 from wherry.sim.run import run
 from wherry.sim.wire_run import run_wires
 
+PARTS = ("run", "wires", "drill")
 SHOWN_MAX = 10
+FRAMES_MAX = 12
+"""Calls of a traceback that are shown, the innermost ones."""
 
 
 def main() -> int:
@@ -28,15 +36,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one seed and show its plan")
     parser.add_argument("--seeds", type=int, default=100, help="run so many seeds (100)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--part", choices=PARTS, help="run this part of each seed only")
+    parser.add_argument(
+        "--history", metavar="FILE", nargs="?", const="-", help="with --seed: print or write what clients did, in order"
+    )
     given = parser.parse_args()
+    parts = PARTS if given.part is None else (given.part,)
     if given.seed is not None:
-        return _one(given.seed)
-    return _many(range(given.first, given.first + given.seeds))
+        return _one(given.seed, parts, given.history)
+    if given.history is not None:
+        parser.error("--history needs --seed")
+    return _many(range(given.first, given.first + given.seeds), parts)
 
 
-def try_seed(seed: int) -> list[str]:
-    """Return the violations of all three parts of a seed, each after the name of its part."""
-    return _by_part(run=try_run(seed), wires=try_wires(seed), drill=try_drill(seed))
+def try_seed(seed: int, parts: Sequence[str] = PARTS) -> list[str]:
+    """Return the violations of the parts of a seed, each after the name of its part."""
+    tries = {"run": try_run, "wires": try_wires, "drill": try_drill}
+    return [f"{part}: {violation}" for part in parts for violation in tries[part](seed)]
 
 
 def try_run(seed: int) -> list[str]:
@@ -54,6 +70,16 @@ def try_drill(seed: int) -> list[str]:
     return _tried(lambda: drill(seed, STEPS))
 
 
+def failure(seed: int, violations: Sequence[str]) -> str:
+    """Return a text for a seed that failed, by `try_seed`: the command that repeats it, and its first violations."""
+    failed = {violation.partition(":")[0] for violation in violations}
+    part = f" PART={failed.pop()}" if len(failed) == 1 else ""
+    shown = [indent(each, "  ") for each in violations[:SHOWN_MAX]]
+    more = [f"  and {len(violations) - SHOWN_MAX} more"] if len(violations) > SHOWN_MAX else []
+    repeat = f"seed {seed} failed; repeat it with: make sim SEED={seed}{part} HISTORY=1"
+    return "\n".join((repeat, *shown, *more))
+
+
 def _tried(part: Callable[[], list[str]]) -> list[str]:
     """Return the violations of a part; one that ends in an exception has failed as well."""
     try:
@@ -63,31 +89,50 @@ def _tried(part: Callable[[], list[str]]) -> list[str]:
 
 
 def _causes(fault: BaseException) -> Iterator[str]:
+    """Yield each exception of a group: what it is and where it was raised, then the calls that led there."""
     if isinstance(fault, BaseExceptionGroup):
         for each in fault.exceptions:
             yield from _causes(each)
         return
     last = traceback.extract_tb(fault.__traceback__)[-1]
-    yield f"{type(fault).__name__}: {fault} ({last.name}, line {last.lineno} of {Path(last.filename).name})"
+    calls = indent("".join(traceback.format_exception(fault, limit=-FRAMES_MAX)).rstrip(), "  ")
+    where = f"({last.name}, line {last.lineno} of {Path(last.filename).name})"
+    yield f"{type(fault).__name__}: {fault} {where}\n{calls}"
 
 
-def _by_part(**parts: list[str]) -> list[str]:
-    return [f"{part}: {violation}" for part, violations in parts.items() for violation in violations]
-
-
-def _one(seed: int) -> int:
+def _one(seed: int, parts: Sequence[str], history: str | None) -> int:
+    """Run one seed; show its plan, its counts, its history if that is wanted, and its violations."""
     print(f"seed {seed}")
-    violations = _by_part(
-        run=_tried(lambda: _show_run(seed)), wires=_tried(lambda: _show_wires(seed)), drill=try_drill(seed)
-    )
+    shows = {"run": _show_run, "wires": _show_wires, "drill": _run_drill}
+    seen: Seen = {}
+    found = {part: _tried(partial(shows[part], seed, seen)) for part in parts}
+    if history is not None:
+        _show_history(seen, history)
+    violations = [f"{part}: {violation}" for part in parts for violation in found[part]]
     for violation in violations:
-        print(f"  {violation}")
+        print(indent(violation, "  "))
     return 1 if violations else 0
 
 
-def _show_run(seed: int) -> list[str]:
+def _show_history(seen: Seen, to: str) -> None:
+    """Print histories, or write them to a file. Columns: begin and end in virtual seconds, client, act, answer."""
+    text = "".join(
+        f"history of {name}\n" + "".join(f"{line}\n" for line in lines(*histories)) for name, histories in seen.items()
+    )
+    if to == "-":
+        print(text, end="")
+    else:
+        Path(to).write_text(text)
+        print(f"the history is in {to}")
+
+
+def _run_drill(seed: int, seen: Seen) -> list[str]:
+    return drill(seed, STEPS, seen=seen)
+
+
+def _show_run(seed: int, seen: Seen) -> list[str]:
     """Run a seed in process and print its plan and counts; return the violations."""
-    result = run(seed)
+    result = run(seed, seen)
     history, ways = result.history, result.ways
     print(f"run: {result.plan}")
     print(
@@ -102,9 +147,9 @@ def _show_run(seed: int) -> list[str]:
     return result.violations
 
 
-def _show_wires(seed: int) -> list[str]:
+def _show_wires(seed: int, seen: Seen) -> list[str]:
     """Run a seed over wires and print its plan and counts; return the violations."""
-    result = run_wires(seed)
+    result = run_wires(seed, seen)
     history = result.history
     print(f"wires: {result.plan}")
     print(
@@ -114,16 +159,15 @@ def _show_wires(seed: int) -> list[str]:
     return result.violations
 
 
-def _many(seeds: range) -> int:
+def _many(seeds: range, parts: Sequence[str]) -> int:
     started = time.monotonic()
     failed = 0
     with ProcessPoolExecutor(cpu_count() or 1) as pool:
-        for done, (seed, violations) in enumerate(zip(seeds, pool.map(try_seed, seeds, chunksize=4), strict=True), 1):
+        tried = pool.map(partial(try_seed, parts=parts), seeds, chunksize=4)
+        for done, (seed, violations) in enumerate(zip(seeds, tried, strict=True), 1):
             if violations:
                 failed += 1
-                print(f"\rseed {seed} failed; repeat it with: make sim SEED={seed}")
-                for violation in violations[:SHOWN_MAX]:
-                    print(f"  {violation}")
+                print(f"\r{failure(seed, violations)}")
             if sys.stderr.isatty() or done == len(seeds):
                 print(f"\r{done} of {len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
     print(f"\n{len(seeds)} seeds in {time.monotonic() - started:.0f} s: {failed} failed")

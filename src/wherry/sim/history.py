@@ -136,6 +136,7 @@ class Keyed:
 
     kind: Literal["put", "delete"]
     id: str
+    start: float
     outcome: Outcome = "unknown"
     listed: list[str] | None = None
 
@@ -333,6 +334,18 @@ class Life:
     end: float = float("inf")
     left: str | None = None
     found: str | None = None
+    ended_by: str = ""
+
+
+@dataclass(slots=True)
+class Acted:
+    """Something that no checker reads: a fault that was caused, or a call of the drill. It explains a history."""
+
+    start: float
+    client: str
+    what: str
+    end: float = float("inf")
+    result: str = ""
 
 
 @dataclass(slots=True)
@@ -369,7 +382,12 @@ class History:
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: the messages that they held were free from then on."""
     lives: list[Life] = field(default_factory=list)
+    acted: list[Acted] = field(default_factory=list)
     remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)
     """Messages delivered by the last drain, after which every subscription was empty."""
     faults: list[str] = field(default_factory=list)
     """Faults that the world itself found: an audit that failed, an error that must never be raised."""
+
+
+Seen: TypeAlias = dict[str, tuple[History, ...]]
+"""The histories of runs by the name of the run, for a caller that wants them even if a run ends in an exception."""

@@ -26,7 +26,7 @@ from wherry.sim.clients.loggers import LogClient
 from wherry.sim.clients.operators import Nemesis, Operator
 from wherry.sim.clients.producers import TopicProducer, name_of
 from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
-from wherry.sim.history import LOG, Buried, History
+from wherry.sim.history import LOG, Buried, History, Seen
 from wherry.sim.patch import patched
 from wherry.sim.plan import RunPlan, Ways, draw
 from wherry.sim.world import loop
@@ -60,8 +60,8 @@ class Result:
     ways: History
 
 
-def run(seed: int) -> Result:
-    """Run one seed to its end and check it."""
+def run(seed: int, seen: Seen | None = None) -> Result:
+    """Run one seed to its end and check it; its histories are in `seen` from the beginning."""
     random = Random(f"{seed}/plan")
     plan = draw(random)
     worlds: list[World] = []
@@ -69,6 +69,8 @@ def run(seed: int) -> Result:
     async def main() -> None:
         world = World(seed, plan)
         worlds.append(world)
+        if seen is not None:
+            seen["run"] = (world.history, world.ways)
         await _live(world, Random(f"{seed}/life"))
         await rot(world, Random(f"{seed}/rot"))
 

@@ -17,7 +17,7 @@ from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.links import Gone
 from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
-from wherry.sim.history import History
+from wherry.sim.history import History, Seen
 from wherry.sim.patch import patched
 from wherry.sim.wire_plan import DEAD, QUEUES, WirePlan, draw_wires
 from wherry.sim.world import loop
@@ -45,14 +45,16 @@ class WireResult:
     history: History
 
 
-def run_wires(seed: int) -> WireResult:
-    """Run one seed to its end and check it."""
+def run_wires(seed: int, seen: Seen | None = None) -> WireResult:
+    """Run one seed to its end and check it; its histories are in `seen` from the beginning."""
     plan = draw_wires(Random(f"{seed}/wires"))
     worlds: list[WireWorld] = []
 
     async def main() -> None:
         world = WireWorld(seed, plan.world, plan.weather)
         worlds.append(world)
+        if seen is not None:
+            seen["wires"] = (world.history, world.wire_history)
         checker.world = world
         await _live(world, plan, Random(f"{seed}/wires/life"))
         checker.world = None
@@ -162,6 +164,7 @@ async def _cut(world: WireWorld, plan: WirePlan, random: Random) -> None:
     """Cut a connection now and then."""
     while plan.cuts and not world.ending:
         await asyncio.sleep(random.expovariate(plan.cuts))
+        world.acted("network", "cut a connection")
         world.network.cut_one()
 
 

@@ -15,6 +15,7 @@ from wherry.queueing.message.table import Malformed
 def test_properties_have_these_bytes_both_ways(value, raw):
     assert properties.encode(value) == raw
     assert properties.decode(raw) == value
+    assert properties.are_whole(raw)
     skimmed = properties.used_properties(raw)
     assert skimmed.raw == raw
     for name in ("delivery_mode", "priority", "expiration", "reply_to", "user_id", "message_id"):
@@ -25,6 +26,7 @@ def test_properties_have_these_bytes_both_ways(value, raw):
 @pytest.mark.parametrize(("value", "raw"), PROPERTIES)
 def test_properties_that_are_cut_off_or_too_long_are_a_syntax_error(value, raw):
     for wrong in [*(raw[:end] for end in range(len(raw))), raw + b"\0"]:
+        assert not properties.are_whole(wrong)
         for read in (
             properties.used_properties,
             properties.decode,
@@ -36,6 +38,7 @@ def test_properties_that_are_cut_off_or_too_long_are_a_syntax_error(value, raw):
 
 @pytest.mark.parametrize("flags", [b"\x00\x01", b"\x00\x02", b"\xff\xff"])
 def test_flags_of_properties_that_there_are_not_are_a_syntax_error(flags):
+    assert not properties.are_whole(flags)
     for read in (properties.used_properties, properties.decode):
         with pytest.raises(Malformed):
             read(flags + bytes(200))

@@ -18,11 +18,12 @@ from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.dead import DeadFilter
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import LimitReached, TooLarge, WherryError
+from wherry.model.limits import ENVELOPE_BYTES_MAX
 from wherry.model.schema import MESSAGE
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
 from wherry.queueing.message import properties
-from wherry.queueing.message.envelope import MARK, from_elsewhere, opened, prefix, texts
+from wherry.queueing.message.envelope import from_elsewhere, is_text, opened, prefix, texts
 from wherry.queueing.message.placing import handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
@@ -41,7 +42,7 @@ REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
 """Reasons of the broker, and those of RabbitMQ; any other reason means too many deliveries."""
 
 PAUSE_S = 5.0
-"""The pause before another try, when a target queue does not take them."""
+"""The pause before another try, when a target queue does not take them or the move failed."""
 
 _log = logging.getLogger("wherry.queueing")
 
@@ -88,9 +89,13 @@ class DeadLetterMover:
         except WherryError as fault:
             if self._broker.has_topic(topic):  # otherwise its dead letters were deleted with it
                 _log.info("dead letters could not be moved yet", extra={"topic": topic, "why": str(fault)})
-                asyncio.get_running_loop().call_later(PAUSE_S, self.note, topic)
+                self._try_later(topic)
         except Exception:
             _log.exception("moving dead letters failed", extra={"topic": topic})
+            self._try_later(topic)
+
+    def _try_later(self, topic: str) -> None:
+        asyncio.get_running_loop().call_later(PAUSE_S, self.note, topic)
 
     async def _move_some(self, topic: str, subscription: str, terms: QueueTerms) -> int:
         """Move a block of dead letters, or as many of its first as one step holds; return how many."""
@@ -126,8 +131,23 @@ class DeadLetterMover:
     def _copies(
         self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
     ) -> list[tuple[str, bool, dict[str, Any]]]:
-        """Return the copies of a dead letter, one for each target queue, without queues that would form a cycle."""
-        raw, exchange, key = _origin(queue, row)
+        """Return the copies of a dead letter, one for each target queue, without queues that would form a cycle.
+
+        If its envelope cannot be read, or is too large with the story of its death in it, the properties are made from
+        its headers.
+        """
+        origin = opened(row["envelope"])
+        copies = None if origin is None else self._copies_with(origin, host, queue, terms, row)
+        if copies is None or any(len(message["envelope"]) > ENVELOPE_BYTES_MAX for _, _, message in copies):
+            plain = ("", queue, from_elsewhere(row["headers"], row["id"]))
+            copies = self._copies_with(plain, host, queue, terms, row)
+        return copies
+
+    def _copies_with(
+        self, origin: tuple[str, str, bytes], host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
+    ) -> list[tuple[str, bool, dict[str, Any]]]:
+        """Return the copies of a dead letter that came by `origin`: exchange, routing key and properties."""
+        exchange, key, raw = origin
         known = used_properties(raw)
         reason = REASONS.get(row["reason"], "delivery_limit")
         if terms.holds_nothing and reason == "expired":  # it expired at once, since no consumer had room
@@ -142,7 +162,7 @@ class DeadLetterMover:
         message = {
             "payload": row["payload"],
             "envelope": prefix(to, to_key) + known.raw,
-            "key": to_key if to else None,
+            "key": to_key if to and is_text(to_key) else None,
             "headers": texts(known),
         }
         result = []
@@ -157,15 +177,6 @@ def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:
     """Return headers with the first queue and reason, unless the message has them already."""
     found = {f"x-first-death-{part}": death[part] for part in ("queue", "reason", "exchange")}
     return {name: value for name, value in found.items() if find(headers, name) is None}
-
-
-def _origin(queue: str, row: dict[str, Any]) -> tuple[bytes, str, str]:
-    """Return raw properties, exchange and routing key of a dead letter."""
-    envelope = row["envelope"]
-    if envelope is None or envelope[:1] != MARK:
-        return from_elsewhere(row["headers"], row["id"]), "", queue
-    exchange, key, at = opened(envelope)
-    return envelope[at:], exchange, key
 
 
 def _with_death(known: Any, death: dict[str, Any], expiration: str | None, died: datetime) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from wherry.broker.port.consume import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
-from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
+from wherry.queueing.message.envelope import Label, Row, from_elsewhere, opened
 from wherry.queueing.message.properties import replaced, used_properties
 from wherry.queueing.message.table import Int64, with_entries
 
@@ -235,13 +235,10 @@ def queue_delivery_of(
 
 def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
     """Return the label of a message; None if the message came over another wire."""
-    if envelope is None or envelope[:1] != MARK:
+    found = opened(envelope)
+    if found is None:
         return None
-    try:
-        exchange, key, at = opened(envelope)
-    except ValueError:
-        return None
-    raw = envelope[at:]
+    exchange, key, raw = found
     if counted and attempt > 1:
         raw = _with_count(raw, attempt - 1)
     return attempt > 1 or is_old, exchange, key, raw

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from wherry.model.limits import HEADERS_BYTES_MAX, HEADERS_MAX
 from wherry.queueing.message import properties
-from wherry.queueing.message.properties import PERSISTENT, Properties, UsedProperties
+from wherry.queueing.message.properties import PERSISTENT, Properties, UsedProperties, are_whole
 from wherry.queueing.message.table import decode_table, encode_short
 
 MARK = b"A"
@@ -49,14 +49,23 @@ def prefix(exchange: str, routing_key: str) -> bytes:
     return MARK + encode_short(exchange) + encode_short(routing_key)
 
 
-def opened(envelope: bytes) -> tuple[str, str, int]:
-    """Return exchange and routing key of an envelope, and where its properties begin; raise `ValueError` if invalid."""
+def opened(envelope: bytes | None) -> tuple[str, str, bytes] | None:
+    """Return exchange, routing key and raw properties of an envelope; None if it is missing or not of this form.
+
+    Clients of other wires may send any bytes as an envelope, so the properties are checked here, before a client gets
+    them: with broken ones a message could neither be delivered nor moved, nor could those behind it.
+    """
+    if envelope is None or envelope[:1] != MARK:
+        return None
     middle = 2 + envelope[1] if len(envelope) > 1 else 0
     end = middle + 1 + envelope[middle] if middle and len(envelope) > middle else 0
     if not end or len(envelope) < end + 2:
-        raise ValueError("an envelope of another wire")
+        return None
+    raw = envelope[end:]
+    if not are_whole(raw):
+        return None
     exchange = envelope[2:middle].decode("utf-8", "surrogateescape")
-    return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), end
+    return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), raw
 
 
 _texts: dict[bytes, Pairs | None] = {}
@@ -122,7 +131,7 @@ def from_elsewhere(headers: Iterable[tuple[str, str]] | None, message_id: str | 
             known[field] = value
         elif len(name.encode()) <= 255:
             rest[name] = value
-    if message_id is not None:
+    if message_id is not None and len(message_id.encode()) <= 255:  # the broker allows one byte more
         known.setdefault("message_id", message_id)
     return properties.encode(Properties(headers=rest or None, **known))
 

@@ -135,6 +135,35 @@ def _read_used(raw: bytes) -> UsedProperties:
     return UsedProperties(*values)
 
 
+_kinds: dict[bytes, tuple[int, ...]] = {}
+"""By flags, as bytes: the kinds of the properties that are present."""
+
+
+def are_whole(raw: bytes) -> bool:
+    """Return whether raw properties are valid; cheaper than reading them."""
+    if raw in _kept:
+        return True
+    at, limit = 2, len(raw)
+    try:
+        kinds = _kinds.get(raw[:2])
+        if kinds is None:
+            kinds = tuple(kind for _, kind, _ in _steps(raw[0] << 8 | raw[1]))
+            if len(_kinds) < _KEPT_AT_MOST:
+                _kinds[raw[:2]] = kinds
+        for kind in kinds:
+            if kind == _TEXT:
+                at += 1 + raw[at]
+            elif kind == _OCTET:
+                at += 1
+            elif kind == _TABLE:
+                at = check_table(raw, at, limit)
+            else:
+                at += 8
+    except (IndexError, Malformed):
+        return False
+    return at == limit
+
+
 def _misfit(at: int, limit: int) -> Malformed:
     what = "end too early" if at > limit else f"have {limit - at} bytes too many"
     return Malformed(f"the properties {what}")

@@ -1,9 +1,10 @@
-"""Whether failed deliveries are counted: a message whose failures are not counted never becomes a dead letter."""
+"""Whether failed deliveries are counted, and end: a message whose failures are not counted never is a dead letter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wherry.sim.checkers.evidence import can_bury
 from wherry.sim.history import Got, History
 from wherry.sim.plan import RunPlan
 
@@ -24,6 +25,16 @@ def failures_count(history: History, plan: RunPlan) -> Iterator[str]:
             continue
         if got.attempt <= before.attempt and not _began_anew(history, before, got):
             yield f"{got.name} came to {got.consumer} as attempt {got.attempt} after {before.attempt} had failed"
+
+
+def attempts_end(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message is delivered more often than the policy of its subscription allows."""
+    ample = can_bury(plan)
+    allowed = {(each.topic, each.name): each.retry.attempts for each in plan.subscriptions if each.topic in ample}
+    for got in history.got:
+        most = allowed.get(got.subscription)
+        if most is not None and got.attempt > most:
+            yield f"{got.name} came to {got.consumer} at {got.end:.3f} as attempt {got.attempt}, {most} are allowed"
 
 
 def _began_anew(history: History, before: Got, got: Got) -> bool:

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from wherry.model.catalog.subscription import Subscription
-from wherry.sim.checkers.attempts import failures_count
-from wherry.sim.checkers.evidence import dropping, maybe_gone, read_in_log
+from wherry.sim.checkers.attempts import attempts_end, failures_count
+from wherry.sim.checkers.evidence import can_bury, dropping, maybe_gone, read_in_log
 from wherry.sim.checkers.fates import fates_are_true, told_at_last
 from wherry.sim.checkers.logs import (
     growth_stays,
@@ -304,15 +304,19 @@ def keys_kept(history: History, plan: RunPlan) -> Iterator[str]:
 
 
 def dead_letters_tell_why(history: History, plan: RunPlan) -> Iterator[str]:
-    """Check that each dead letter has a reason, and as many attempts as its policy allows."""
-    config_of = _configs(plan)
+    """Check that each dead letter has a reason, and as many attempts as its policy allows.
+
+    Where a topic may have no room for dead letters, messages are tried more often.
+    """
+    config_of, ample = _configs(plan), can_bury(plan)
     for buried in history.buried:
         if not buried.reason:
             yield f"{buried.name} died without a reason"
         config = config_of.get((buried.topic, buried.subscription))
         if config is None or config.retry.attempts is None or "failed deliveries" not in buried.reason:
             continue
-        if buried.attempts < config.retry.attempts:
+        late = buried.attempts > config.retry.attempts and buried.topic in ample
+        if buried.attempts < config.retry.attempts or late:
             yield f"{buried.name} died after {buried.attempts} attempts, {config.retry.attempts} are allowed"
 
 
@@ -333,6 +337,7 @@ CHECKERS: tuple[Checker, ...] = (
     keys_kept,
     dead_letters_tell_why,
     failures_count,
+    attempts_end,
     told_at_last,
     fates_are_true,
     log_is_whole,

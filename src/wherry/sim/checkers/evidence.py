@@ -23,6 +23,11 @@ def dropping(plan: RunPlan) -> set[str]:
     }
 
 
+def can_bury(plan: RunPlan) -> set[str]:
+    """Return topics that always have room for a dead letter. In others, a message may be tried for longer."""
+    return {topic.name for topic in plan.topics if topic.dead_messages_max >= DEAD_AMPLE}
+
+
 def amended(history: History) -> set[str]:
     """Return messages that a client tried to amend: they may have several offsets."""
     return {each.name for each in history.changed if each.kind == "amend" and each.outcome != "refused"}

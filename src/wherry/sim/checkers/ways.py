@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from wherry.model.catalog.route import Binding, Kind
+from wherry.sim.checkers.attempts import attempts_end
 from wherry.sim.checkers.checkers import (
     Checker,
     acked_stays_acked,
@@ -291,6 +292,7 @@ CHECKERS: tuple[Checker, ...] = (
     nothing_early,
     dedup,
     dead_letters_tell_why,
+    attempts_end,
     bindings_stay,
     routed_by_bindings,
     copies_are_kept,

@@ -135,7 +135,7 @@ class Operator:
     async def keys(self) -> None:
         """Put or delete an API key, then list the keys."""
         public_id = f"key0000{self.random.randrange(4)}"
-        keyed = Keyed("put" if self.random.random() < 0.6 else "delete", public_id)
+        keyed = Keyed("put" if self.random.random() < 0.6 else "delete", public_id, self.world.now())
         self.world.history.keyed.append(keyed)
         now_ms = self.world.clock.wall_us() // 1000
         rights = (Right("admin", self.random.choice(("*", "topic-*"))),)
@@ -183,11 +183,13 @@ class Nemesis:
                 if self.world.ending:  # a clean stop takes time, and `heal` may have been called meanwhile
                     return
             if plan.clock_jumps and self.random.random() < 0.1:
-                self.world.clock.jump(self.random.choice((-60_000, -500, 500, 60_000)))
+                self.jump()
             if plan.disk_faults and self.random.random() < 0.2:
                 self.disk_fault()
             if plan.pauses and self.random.random() < 0.15:
-                await self.world.pause(self.random.choice((0.05, 0.3, 2.0)))
+                seconds = self.random.choice((0.05, 0.3, 2.0))
+                self.world.acted("nemesis", f"pause the broker for {seconds} s")
+                await self.world.pause(seconds)
 
     async def crash(self) -> None:
         """Cut the power, kill the broker or stop it cleanly; the supervisor starts it again."""
@@ -197,11 +199,18 @@ class Nemesis:
         else:
             self.world.end_life(power=kind < 0.7)
 
+    def jump(self) -> None:
+        """Set the clock forward or back."""
+        by_ms = self.random.choice((-60_000, -500, 500, 60_000))
+        self.world.acted("nemesis", f"set the clock by {by_ms} ms")
+        self.world.clock.jump(by_ms)
+
     def disk_fault(self) -> None:
         """Give the disk faults for a while."""
         disk = self.world.disk
         kind = self.random.choice(("slow", "sync", "write", "full", "well", "well"))
         self.world.note("disk", kind)
+        self.world.acted("nemesis", f"disk: {kind}")
         disk.faults = DiskFaults()
         disk.capacity_bytes = CAPACITY_BYTES
         if kind == "slow":
@@ -215,5 +224,6 @@ class Nemesis:
 
     def heal(self) -> None:
         """End the faults of the disk."""
+        self.world.acted("nemesis", "no more faults")
         self.world.disk.faults = DiskFaults()
         self.world.disk.capacity_bytes = CAPACITY_BYTES

@@ -13,14 +13,16 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from types import FunctionType
 from typing import TypeAlias, TypeVar
 
 from wherry.broker.broker import Broker
 from wherry.broker.calls.consumer import Delivery
 from wherry.broker.commit import commit as committing
-from wherry.model.calls.publish import PublishOptions
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.errors import WherryError
+from wherry.sim.history import Acted, Seen
 from wherry.sim.patch import patched
 from wherry.sim.plan import RunPlan
 from wherry.sim.world import loop
@@ -35,6 +37,9 @@ SUBSCRIPTION = "readers"
 LEASE_MS = 1_000
 FAR_MS = 50_000_000
 """Later than any time in a drill."""
+
+SHOWN_CHARS = 200
+"""Of an answer, in a history."""
 
 NOTHING = RunPlan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
 
@@ -52,7 +57,18 @@ class Drill:
 
     async def ask(self, call: Callable[[Broker], Awaitable[T]]) -> T:
         """Call the broker; return its answer."""
-        return await self.world.call(call)
+        return await self._recorded(self.step, call)
+
+    async def _recorded(self, client: str, call: Callable[[Broker], Awaitable[T]]) -> T:
+        acted = Acted(self.world.now(), client, _name_of(call))
+        self.world.history.acted.append(acted)
+        try:
+            answer = await self.world.call(call)
+        except (*LOST, WherryError) as fault:
+            acted.end, acted.result = self.world.now(), f"{type(fault).__name__}: {fault}"
+            raise
+        acted.end, acted.result = self.world.now(), _shown(answer)
+        return answer
 
     async def begin(self, call: Callable[[Broker], Awaitable[object]]) -> None:
         """Start a call of another client; on return its entry is written and not synced."""
@@ -62,7 +78,7 @@ class Drill:
 
         async def ask() -> None:
             with suppress(*LOST):
-                await self.world.call(call)
+                await self._recorded("another client", call)
 
         self._tasks.append(asyncio.create_task(ask()))
         for _ in range(1_000):
@@ -122,20 +138,43 @@ class Drill:
         return [bytes(each) for each in listed.column("payload").to_pylist()]
 
 
-def drill(seed: int, steps: dict[str, Step], only: Collection[str] | None = None) -> list[str]:
-    """Run all steps, or `only` some, each in a world of its own; return the violations."""
+def _name_of(call: Callable[[Broker], Awaitable[object]]) -> str:
+    """Return the name of a call; for a lambda, the first name in it that is an attribute: the method it calls."""
+    code = call.__code__ if isinstance(call, FunctionType) else None
+    if code is None or code.co_name != "<lambda>":
+        return getattr(call, "__name__", "call")
+    return next(iter(code.co_names), "call")
+
+
+def _shown(answer: object) -> str:
+    if isinstance(answer, Delivery):
+        return f"delivered {answer.payloads()}"
+    if isinstance(answer, Published):
+        return f"stored as {answer.ids()}"
+    return "ok" if answer is None else repr(answer)[:SHOWN_CHARS]
+
+
+def drill(
+    seed: int, steps: dict[str, Step], only: Collection[str] | None = None, seen: Seen | None = None
+) -> list[str]:
+    """Run all steps, or `only` some, each in a world of its own; return the violations.
+
+    The histories of the steps are in `seen`.
+    """
     names = sorted(only if only is not None else steps)
     try:
-        return [what for name in names for what in _run(seed, name, steps[name])]
+        return [what for name in names for what in _run(seed, name, steps[name], seen)]
     finally:
         gc.collect()  # many small worlds, each of them a reference cycle
 
 
-def _run(seed: int, name: str, step: Step) -> list[str]:
+def _run(seed: int, name: str, step: Step, seen: Seen | None) -> list[str]:
     found: list[str] = []
 
     async def main() -> None:
         world = World(seed, NOTHING)
+        if seen is not None:
+            seen[f"drill, {name}"] = (world.history,)
         world.disk.faults = DiskFaults(delay_us_min=5_000, delay_us_max=40_000, stalls=0, keeps=0, loses=1)
         one = Drill(world, name, name.replace(" ", "-"), found)
         await world.boot()

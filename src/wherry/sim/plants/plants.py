@@ -1,4 +1,4 @@
-"""Planted bugs, one for each checker: a checker that never found anything has proved nothing.
+"""Planted bugs, at least one for each checker: a checker that never found anything has proved nothing.
 
 Each plant patches one small part of the real broker while its context lasts.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from wherry.broker.calls import log as broker_log
+from wherry.broker.calls.consumer import Consumer
 from wherry.core.apply import apply
 from wherry.core.decide import (
     leasing,
@@ -137,6 +138,41 @@ def forget_a_failure() -> Any:
         return give_back
 
     return patched(upkeep, "failed", make)
+
+
+def _attempts_more(count: int) -> Any:
+    """Change how many failed deliveries make a message a dead letter."""
+
+    def make(used_up: Any) -> Any:
+        return lambda policy, attempts: used_up(policy, attempts - count)
+
+    return patched(settling, "used_up", make)
+
+
+def die_too_soon() -> Any:
+    """Bury a message one failed delivery before its policy says so."""
+    return _attempts_more(-1)
+
+
+def die_too_late() -> Any:
+    """Deliver a message once more than its policy allows, and then bury it."""
+    return _attempts_more(1)
+
+
+def hand_out_again() -> Any:
+    """Return some messages to a subscription without acks, though they were delivered."""
+
+    def make(settle: Any) -> Any:
+        def forgetful(self: Consumer, leases: list[Lease]) -> int:
+            for lease in leases:
+                if lease.token % 3 == 0:
+                    settling.release(self._shard.state, lease, None)
+            position: int = settle(self, [lease for lease in leases if lease.token % 3])
+            return position
+
+        return forgetful
+
+    return patched(Consumer, "_settle_at_once", make)
 
 
 def break_order() -> Any:
@@ -375,6 +411,9 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "break key order": (break_key_order, 7, ("order_per_key",)),
     "end leases early": (end_leases_early, 1, ("one_lease_at_a_time",)),
     "forget a failure": (forget_a_failure, 0, ("failures_count",)),
+    "die too soon": (die_too_soon, 14, ("dead_letters_tell_why",)),
+    "die too late": (die_too_late, 0, ("attempts_end",)),
+    "hand out again": (hand_out_again, 6, ("at_most_once",)),
     "break order": (break_order, 1, ("order_in_pull",)),
     "exceed the bound": (exceed_the_bound, 19, ("bounds_held",)),
     "forget a repeat": (forget_a_repeat, 0, ("dedup",)),
@@ -389,7 +428,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "show too soon": (show_too_soon, 47, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
     "skip an edge": (skip_an_edge, 3, ("log_is_whole", "log_never_changes")),
     "advance too far": (advance_too_far, 27, ("log_lag", "log_is_lost_by_rule")),
-    "lose an advance": (lose_an_advance, 12, ("log_lag", "leftover")),
+    "lose an advance": (lose_an_advance, 25, ("log_lag", "leftover")),
     "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),

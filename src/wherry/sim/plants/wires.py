@@ -8,10 +8,11 @@ from typing import Any
 
 from wherry.broker.broker import Broker
 from wherry.broker.commit.commit import WhenDurable
-from wherry.queueing.flow import delivering
+from wherry.queueing.flow import delivering, transaction
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.sim.patch import patched
+from wherry.sim.plants.plants import break_order
 from wherry.wire.amqp import channel as amqp
 from wherry.wire.amqp import server as amqp_server
 from wherry.wire.stomp import codec, subscriptions
@@ -80,6 +81,15 @@ def half_a_transaction() -> Any:
         return fewer
 
     return patched(Intake, "batches", make)
+
+
+def forget_the_acks() -> Any:
+    """Leave the acks out of a transaction that publishes as well."""
+
+    def make(commit: Any) -> Any:
+        return lambda broker, key, stages, acks: commit(broker, key, stages, [])
+
+    return patched(transaction, "_commit", make)
 
 
 def publish_before_the_commit() -> Any:
@@ -166,6 +176,8 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "one too many for STOMP": (one_too_many_for_stomp, 0, ("prefetch_kept",)),
     "ack on another channel": (ack_on_another_channel, 5, ("nobody_loses", "one_holder", "rules_kept")),
     "half a transaction": (half_a_transaction, 1, ("all_or_nothing",)),
+    "forget the acks": (forget_the_acks, 0, ("transactions_are_whole",)),
+    "break order over wires": (break_order, 0, ("order_kept",)),
     "publish before the commit": (publish_before_the_commit, 0, ("nothing_invented",)),
     "forget the redelivery": (forget_the_redelivery, 0, ("told_of_redelivery",)),
     "receipt before the sync": (receipt_before_the_sync, 15, ("acked_stays_acked",)),

@@ -18,7 +18,7 @@ from wherry.core.inspect.audit import audit
 from wherry.core.state import snapshot
 from wherry.journal.disk.disk import DiskEngine
 from wherry.model.errors import Closed, Corrupt, Fenced, StorageError, WriterFailed
-from wherry.sim.history import History, Life
+from wherry.sim.history import Acted, History, Life
 from wherry.sim.plan import RunPlan
 from wherry.sim.world.clock import SimClock
 from wherry.sim.world.disk import DiskFaults, SimDisk
@@ -76,6 +76,10 @@ class World:
     def trace(self) -> str:
         """Return a fingerprint of all that happened."""
         return self._trace.hexdigest()
+
+    def acted(self, client: str, what: str) -> None:
+        """Record something for readers of the history; checkers do not read it."""
+        self.history.acted.append(Acted(self.now(), client, what, self.now()))
 
     def now(self) -> float:
         """Return virtual seconds."""
@@ -153,7 +157,7 @@ class World:
         committer = self.broker.shard.committer
         if committer.failure is None and committer.durable == committer.submitted:
             life.left = self.digest()
-        life.end = self.now()
+        life.end, life.ended_by = self.now(), "power cut" if power else "kill"
         self.note("down", power)
         self._up.clear()
         self.broker = None
@@ -194,7 +198,7 @@ class World:
             pass
         finally:
             self.closing = False
-            life.end = self.now()
+            life.end, life.ended_by = self.now(), "clean stop"
             self._process.kill()
             self.disk.kill()
 

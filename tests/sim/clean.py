@@ -1,0 +1,9 @@
+"""The check that a seed is clean, which tells how to repeat one that is not."""
+
+from wherry.sim.__main__ import failure, try_seed
+
+
+def assert_clean(seed: int, part: str) -> None:
+    """Run one part of a seed; fail with its violations and with the command that repeats it."""
+    violations = try_seed(seed, [part])
+    assert not violations, failure(seed, violations)
