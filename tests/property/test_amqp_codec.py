@@ -167,7 +167,7 @@ publishes = st.builds(
 bodies = st.lists(st.one_of(st.binary(max_size=3), st.just(b"of one size")), min_size=1, max_size=9)
 
 bulk = st.builds(
-    lambda event, bodies: [IncomingMessages(event.channel, event.route, event.properties, [body]) for body in bodies],
+    lambda event, bodies: [IncomingMessages(event.channel, event.fields, event.properties, [body]) for body in bodies],
     publishes,
     bodies,
 )
@@ -252,7 +252,7 @@ def frames_of(data: bytes) -> list[bytes]:
 def test_deliveries_are_what_the_methods_encode_to(channel, consumer_tag, first, parts):
     rows = []
     for again, event, more in parts:
-        label = (again, event.route.exchange, event.route.key, event.properties.raw)
+        label = (again, event.fields.exchange, event.fields.key, event.properties.raw)
         rows += [(label, body) for body in (*more, *event.bodies, *more)]
     pieces = DeliveryWriter(channel, consumer_tag, FRAME_MAX).pieces(first, rows)
     one_by_one = [
