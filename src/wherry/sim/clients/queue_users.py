@@ -340,7 +340,10 @@ class QueueConsumer(QueueUser):
         await link.unsubscribe(subscribed)
         self._sure(self._unsure[subscribed.id])
         self._unsure[subscribed.id] = []
-        await self._subscribe(link, subscribed.queue, self.random.randrange(1_000))
+        used = {each.rstrip("x") for each in self._unsure}
+        while f"{link.name}s{(number := self.random.randrange(1_000))}" in used:
+            pass  # one connection never uses a consumer tag twice
+        await self._subscribe(link, subscribed.queue, number)
 
     def leaving(self, since: float) -> None:
         left = self.world.wire_history.left
