@@ -60,7 +60,7 @@ def test_a_cancelled_pull_gives_its_credit_and_its_messages_back(again):
         consumer.grant(5)
         for _ in range(again):
             await given_up(engine, broker, consumer, 5)
-            assert (consumer.out_messages, consumer._state.credit) == (0, 5)
+            assert (consumer.unsettled_messages, consumer._state.credit) == (0, 5)
             got = await consumer.pull(10)
             assert [(each.payload, each.attempt) for each in got] == [(b"%d" % number, 1) for number in range(5)]
             assert not len(await consumer.pull(10)), "no more than was granted"
@@ -80,7 +80,7 @@ def test_at_most_once_a_cancelled_pull_settles_its_messages_and_keeps_its_credit
         consumer = await broker.consumer("t", "s")
         consumer.grant(5)
         await given_up(engine, broker, consumer, 5)
-        assert consumer.out_messages == 0
+        assert consumer.unsettled_messages == 0
         await broker.publish("t", [b"next"] * 5)
         assert (await consumer.pull(10)).payloads() == [b"next"] * 5
         await broker.close()

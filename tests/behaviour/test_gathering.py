@@ -144,7 +144,11 @@ def test_without_the_second_try_one_refusal_is_everybodys(tmp_path, clock):
     def make(_: Any) -> Any:
         return lambda config, group: [group.runs]
 
-    with patched(gathering, "fitting", make), patched(gathering, "OF_ONE", lambda _: ()), pytest.raises(AssertionError):
+    with (
+        patched(gathering, "fitting", make),
+        patched(gathering, "MAY_BE_OF_ONE_CALL", lambda _: ()),
+        pytest.raises(AssertionError),
+    ):
         test_what_fits_a_bounded_topic_is_taken_and_the_rest_refused(home=Home(tmp_path, clock))
 
 
@@ -154,7 +158,7 @@ def test_an_answer_of_another_call_is_noticed(tmp_path, clock):
     def make(own: Any) -> Any:
         return lambda answer, start, count: own(answer, 0, count)
 
-    with patched(gathering, "_own", make), pytest.raises(AssertionError):
+    with patched(gathering, "_answer_of_call", make), pytest.raises(AssertionError):
         test_calls_of_one_turn_are_one_batch_and_each_gets_its_own_place(home=Home(tmp_path, clock))
 
 

@@ -160,7 +160,7 @@ def test_a_pull_and_its_ack_come_over_connections_of_their_own():
             json = "Content-Type: application/json"
             assert (await client.send(post(body, f"{SUB}/ack", json).replace(b"here", b"localhost", 1)))[9:12] == b"204"
             state = broker.shard.state.subscription("jobs", "workers")
-            assert [each.out_messages for each in state.consumers.values()] == [0]
+            assert [each.unsettled_messages for each in state.consumers.values()] == [0]
         await broker.close()
 
     asyncio.run(main())

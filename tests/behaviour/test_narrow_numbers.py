@@ -35,7 +35,7 @@ def test_a_message_that_failed_65535_times_is_still_redelivered_and_counted_on()
             subscription = broker.shard.state.subscription("t", "s")
             consumer = await broker.consumer("t", "s")
             await (await consumer.pull(1)).nack(delay_ms=0)
-            held = subscription.readers[0].held
+            held = subscription.readers[0].attempts_table
             rows = {name: held.get(np.array([0]), name, 0) for name in held.names} | {"attempts": 65_532}
             held.put(np.array([0]), **rows)
             for expected in (65_533, 65_534, 65_535, 65_535, 65_535):

@@ -218,7 +218,7 @@ class Core(RuleBasedStateMachine):
         for name in self.naive.subscriptions:
             for consumer in self.subscription(name).consumers.values():
                 out = self.naive.held_by(name, consumer.id)
-                held = (consumer.out_messages, consumer.out_bytes)
+                held = (consumer.unsettled_messages, consumer.unsettled_bytes)
                 assert held == (len(out), sum(message.weight() for message in out))
         for number, partition in self.topic.partitions.items():
             every = np.arange(partition.next_offset, dtype=np.int64)

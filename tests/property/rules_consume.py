@@ -165,7 +165,7 @@ class Consuming(Core):
         self.upkeep()
         subscription = self.subscription(name)
         puller = leasing.consumer_of(subscription, consumer)
-        out, held_bytes = puller.out_messages, puller.out_bytes
+        out, held_bytes = puller.unsettled_messages, puller.unsettled_bytes
         own = [number for number in subscription.assignment.of(consumer) if number in self.topic.partitions]
         before = {number: self.naive.available(name, number, self.now_ms) for number in self.topic.partitions}
         granted = leasing.lease(self.shell.state, subscription, puller, n, size, self.now)
@@ -194,7 +194,7 @@ class Consuming(Core):
         assert len(every) <= min(n, puller.buffer_messages - out)
         assert total <= size or len(every) == 1
         assert held_bytes + total <= puller.buffer_bytes or (out == 0 and len(every) == 1)
-        assert (puller.out_messages, puller.out_bytes) == (out + len(every), held_bytes + total)
+        assert (puller.unsettled_messages, puller.unsettled_bytes) == (out + len(every), held_bytes + total)
 
     def check_complete(self, every, n, own, before, *, helps):
         mine = [message for number in own for message in before[number]]
@@ -228,7 +228,7 @@ class Consuming(Core):
             return
         token, some, offsets = picked
         state, ending, why = self.shell.state, Ending(), Rejection("bad", "")
-        lease = leasing.held(state, token)
+        lease = leasing.held_lease(state, token)
         rows = settling.rows_of(lease, offsets)
         if how == "release":
             settling.release(state, lease, rows)
@@ -257,7 +257,7 @@ class Consuming(Core):
         ending.carry_out(state)
         if token not in self.naive.leases:
             with pytest.raises(StaleLease):
-                leasing.held(state, token)
+                leasing.held_lease(state, token)
 
     def acked_by_two(self, ending, lease, rows):
         """Decide acks of two calls in one turn, and a third that names the same messages and is refused."""
@@ -276,7 +276,7 @@ class Consuming(Core):
         self.upkeep()
         if self.naive.leases:
             token = data.draw(st.sampled_from(sorted(self.naive.leases)))
-            leasing.renew(self.shell.state, leasing.held(self.shell.state, token), 80, self.now)
+            leasing.renew(self.shell.state, leasing.held_lease(self.shell.state, token), 80, self.now)
             self.naive.leases[token].deadline = self.now_ms + 80
 
     @rule(name=names)

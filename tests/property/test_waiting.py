@@ -13,7 +13,7 @@ from wherry.core.index import runs, waiting
 from wherry.core.index.offsets import bitmap_of
 from wherry.core.index.table import OffsetTable
 from wherry.core.index.waiting import Delayed, Fifo, Ranked
-from wherry.core.state.reader import HELD
+from wherry.core.state.reader import ATTEMPTS
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ class Delays(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held = OffsetTable(HELD)
+        self.held = OffsetTable(ATTEMPTS)
         self.real = Delayed(self.held)
         self.until: dict[int, int] = {}
         self.now = 0
@@ -130,7 +130,7 @@ class Delays(RuleBasedStateMachine):
     @rule(offsets=st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), wait=st.integers(0, 9))
     def add(self, offsets, wait):
         until = [self.now + wait + offset % 3 for offset in offsets]
-        rest = dict.fromkeys(set(HELD) - {"until_ms"}, 0)
+        rest = dict.fromkeys(set(ATTEMPTS) - {"until_ms"}, 0)
         self.held.put(column(offsets), until_ms=column(until), **rest)
         self.real.add(column(until), column(offsets))
         self.until |= dict(zip(offsets, until, strict=True))

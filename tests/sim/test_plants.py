@@ -3,7 +3,7 @@
 import pytest
 
 from wherry.sim.__main__ import try_run, try_wires
-from wherry.sim.checkers import checkers, ways, wires
+from wherry.sim.checkers import checkers, routes, wires
 from wherry.sim.plants.plants import PLANTS
 from wherry.sim.plants.wires import WIRE_PLANTS
 
@@ -13,7 +13,7 @@ SEEDS = 25
 
 def test_every_checker_has_a_plant():
     named = {checker for plants in (PLANTS, WIRE_PLANTS) for _, _, names in plants.values() for checker in names}
-    lists = (checkers.CHECKERS, ways.CHECKERS, wires.CHECKERS)
+    lists = (checkers.CHECKERS, routes.CHECKERS, wires.CHECKERS)
     assert {checker.__name__ for each in lists for checker in each} <= named
 
 

@@ -30,7 +30,7 @@ OTHER_USES = {
     "evict": ("blocks leave a cache", ("journal/bodies/store.py", "core/state/bodies.py")),
     "face": ("in the title of a decision", ("docs/adr/",)),
     "generation": ("of the simulated disk", ("sim/world/",)),
-    "grave": ("a topic of the simulator, and a page of dead letters", ("sim/", "broker/calls/browse.py")),
+    "grave": ("the name of a topic of the simulator", ("sim/plan.py",)),
     "keep alive": ("of HTTP", ("wire/http/", "client/link/")),
     "peek": ("at the front of an index", ("core/", "sim/plants/")),
     "registry": ("Prometheus's, and one of services", ("broker/metrics/", "docs/promises.md")),

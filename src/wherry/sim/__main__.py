@@ -133,16 +133,17 @@ def _run_drill(seed: int, seen: Seen) -> list[str]:
 def _show_run(seed: int, seen: Seen) -> list[str]:
     """Run a seed in process and print its plan and counts; return the violations."""
     result = run(seed, seen)
-    history, ways = result.history, result.ways
+    history, routes = result.history, result.route_history
     print(f"run: {result.plan}")
     print(
         f"  sent {len(history.sent)}, delivered {len(history.got)}, settled {len(history.settled)}, "
         f"dead {len(history.buried)}, lives {len(history.lives)}, trace {result.trace}"
     )
-    if result.plan.ways is not None:
+    if result.plan.route_plan is not None:
         print(
-            f"  routed {len(ways.routed)}, delivered {len(ways.got)}, bound {len(ways.bound)}, "
-            f"purged {sum(each.count for each in ways.purged)}, forwarded {sum(each.count for each in ways.forwarded)}"
+            f"  routed {len(routes.routed)}, delivered {len(routes.got)}, bound {len(routes.bound)}, "
+            f"purged {sum(each.count for each in routes.purged)}, "
+            f"forwarded {sum(each.count for each in routes.forwarded)}"
         )
     return result.violations
 

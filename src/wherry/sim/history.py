@@ -142,7 +142,7 @@ class Keyed:
 
 
 @dataclass(slots=True)
-class Heard:
+class ReportedOutcome:
     """An outcome that was reported to the producer of the message at a place (topic, partition, offset)."""
 
     place: tuple[str, int, int]
@@ -364,7 +364,7 @@ class History:
     redriven: list[Redriven] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
     keyed: list[Keyed] = field(default_factory=list)
-    heard: list[Heard] = field(default_factory=list)
+    reported: list[ReportedOutcome] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     log_reads: list[LogRead] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)

@@ -19,7 +19,6 @@ from wherry.sim.history import (
     Forwarded,
     Got,
     Grown,
-    Heard,
     History,
     Keyed,
     Life,
@@ -29,6 +28,7 @@ from wherry.sim.history import (
     Missed,
     Purged,
     Redriven,
+    ReportedOutcome,
     Routed,
     Sampled,
     Sent,
@@ -175,7 +175,7 @@ def _keyed(each: Keyed) -> Line:
     return Line(each.start, each.start, "operator", f"{each.kind} the API key {each.id}", each.outcome + listed)
 
 
-def _heard(each: Heard) -> Line:
+def _reported(each: ReportedOutcome) -> Line:
     topic, partition, offset = each.place
     return Line(each.at, each.at, "outcome client", f"report {partition}-{offset} of {topic}", each.fate)
 
@@ -228,7 +228,7 @@ RECORDS: dict[str, Callable[[Any], Line]] = {
     "redriven": _redriven,
     "sampled": _sampled,
     "keyed": _keyed,
-    "heard": _heard,
+    "reported": _reported,
     "asked": _asked,
     "log_reads": _log_read,
     "missed": _missed,

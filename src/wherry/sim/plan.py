@@ -14,12 +14,12 @@ from wherry.model.catalog.route import (
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.catalog.topic import ORDERS, OVERFLOWS, Topic
 
-GRAVE = "grave"
+FORWARDED_TO = "grave"
 """The topic to which dead letters are forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class RoutePlan:
     """Routes and bindings that change, the topics that they lead to, and the topic for forwarded dead letters."""
 
     topics: tuple[Topic, ...]
@@ -58,7 +58,7 @@ class RunPlan:
     """Whether topics get more partitions during the run."""
     small: bool = False
     """Whether bounds inside the broker are so small that each operation takes several steps."""
-    ways: Ways | None = None
+    route_plan: RoutePlan | None = None
     """Routes with their clients, on topics of their own."""
     cuts: int = 0
     """How often the power may be cut in the instant in which an answer has left the broker."""
@@ -87,7 +87,7 @@ def draw(random: Random) -> RunPlan:
         jobs=random.random() < 0.5,
         growing=random.random() < 0.3,
         small=random.random() < 0.6,
-        ways=_ways(random) if random.random() < 0.5 else None,
+        route_plan=_route_plan(random) if random.random() < 0.5 else None,
         cuts=random.choice((0, 5, 15)),
         pauses=random.random() < 0.4,
     )
@@ -139,11 +139,11 @@ _MATCHES: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def _ways(random: Random) -> Ways:
+def _route_plan(random: Random) -> RoutePlan:
     topics = [_way(random, number) for number in range(random.choice((1, 1, 2)))]
     subscriptions = [_queue(random, topic, number) for topic in topics for number in range(random.choice((1, 1, 2)))]
-    grave = Topic(name=GRAVE, messages_max=random.choice((None, None, 8)))
-    subscriptions.append(Subscription(topic=GRAVE, name="queue-0", lease_ms=1_000, retry=Retry(attempts=None)))
+    forwarded_to = Topic(name=FORWARDED_TO, messages_max=random.choice((None, None, 8)))
+    subscriptions.append(Subscription(topic=FORWARDED_TO, name="queue-0", lease_ms=1_000, retry=Retry(attempts=None)))
     names = [f"route-{number}" for number in range(random.randint(1, 3))]
     kinds = {name: random.choice(KINDS) for name in names}
     bindings: list[tuple[str, Binding]] = []
@@ -163,8 +163,8 @@ def _ways(random: Random) -> Ways:
         )
         for name in names
     ]
-    return Ways(
-        (*topics, grave),
+    return RoutePlan(
+        (*topics, forwarded_to),
         tuple(subscriptions),
         tuple(routes),
         tuple(bindings),

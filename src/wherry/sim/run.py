@@ -18,17 +18,17 @@ from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import StaleLease, WherryError
 from wherry.sim.checkers.checkers import check_all
-from wherry.sim.checkers.ways import check_ways
+from wherry.sim.checkers.routes import check_routes
 from wherry.sim.clients.aftermath import aftermath
 from wherry.sim.clients.callbacks import OutcomeClient
 from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.loggers import LogClient
 from wherry.sim.clients.operators import Nemesis, Operator
 from wherry.sim.clients.producers import TopicProducer, name_of
-from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
+from wherry.sim.clients.route_clients import RouteOperator, RouteProducer, set_up
 from wherry.sim.history import LOG, Buried, History, Seen
 from wherry.sim.patch import patched
-from wherry.sim.plan import RunPlan, Ways, draw
+from wherry.sim.plan import RoutePlan, RunPlan, draw
 from wherry.sim.world import loop
 from wherry.sim.world.rot import rot
 from wherry.sim.world.world import LOST, World
@@ -57,7 +57,7 @@ class Result:
     violations: list[str]
     trace: str
     history: History
-    ways: History
+    route_history: History
 
 
 def run(seed: int, seen: Seen | None = None) -> Result:
@@ -70,7 +70,7 @@ def run(seed: int, seen: Seen | None = None) -> Result:
         world = World(seed, plan)
         worlds.append(world)
         if seen is not None:
-            seen["run"] = (world.history, world.ways)
+            seen["run"] = (world.history, world.route_history)
         await _live(world, Random(f"{seed}/life"))
         await rot(world, Random(f"{seed}/rot"))
 
@@ -80,8 +80,8 @@ def run(seed: int, seen: Seen | None = None) -> Result:
             stack.enter_context(patched(owner, name, partial(_instead, value)))
         loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
     world = worlds[0]
-    violations = check_all(world.history, plan) + check_ways(world.ways, plan)
-    return Result(seed, plan, violations, world.trace(), world.history, world.ways)
+    violations = check_all(world.history, plan) + check_routes(world.route_history, plan)
+    return Result(seed, plan, violations, world.trace(), world.history, world.route_history)
 
 
 def _instead(value: int, _: int) -> int:
@@ -136,23 +136,27 @@ def _log_reader(world: World) -> LogClient | None:
 
 def _routers(world: World) -> tuple[list[Receiver | RouteOperator], list[RouteProducer]]:
     """Return the clients of routes: those that work until the end of the run, and the producers."""
-    ways, random = world.plan.ways, Random(f"{world.seed}/ways")
-    if ways is None:
+    route_plan, random = world.plan.route_plan, Random(f"{world.seed}/ways")
+    if route_plan is None:
         return [], []
     receivers = [
-        Receiver(world, f"{config.topic}-{config.name}-{number}", config, Random(random.getrandbits(64)), world.ways)
-        for config, count in zip(ways.subscriptions, ways.consumers, strict=True)
+        Receiver(
+            world, f"{config.topic}-{config.name}-{number}", config, Random(random.getrandbits(64)), world.route_history
+        )
+        for config, count in zip(route_plan.subscriptions, route_plan.consumers, strict=True)
         for number in range(count)
     ]
-    producers = [RouteProducer(world, ways, f"r{n}", Random(random.getrandbits(64))) for n in range(ways.producers)]
+    producers = [
+        RouteProducer(world, route_plan, f"r{n}", Random(random.getrandbits(64))) for n in range(route_plan.producers)
+    ]
     operators = [
         RouteOperator(
             world,
-            ways,
+            route_plan,
             Random(random.getrandbits(64)),
-            RouteProducer(world, ways, f"o{number}", Random(random.getrandbits(64))),
+            RouteProducer(world, route_plan, f"o{number}", Random(random.getrandbits(64))),
         )
-        for number in range(ways.operators)
+        for number in range(route_plan.operators)
     ]
     return [*receivers, *operators], producers
 
@@ -172,8 +176,8 @@ async def _set_up(world: World) -> None:
         await world.call(lambda broker, config=config: broker.subscribe(config))  # type: ignore[misc]
     if (logged := world.plan.logged) is not None:
         await world.call(lambda broker: broker.subscribe(Subscription(topic=logged, name=LOG)))
-    if world.plan.ways is not None:
-        await set_up(world, world.plan.ways)
+    if world.plan.route_plan is not None:
+        await set_up(world, world.plan.route_plan)
 
 
 async def _rest(world: World, log: LogClient | None) -> None:
@@ -190,18 +194,20 @@ async def _rest(world: World, log: LogClient | None) -> None:
     await world.call(lambda broker: _list_dead(topics, world.history, broker))
     await OutcomeClient(world, world.random).finish()
     world.history.faults += await world.call(lambda broker: _leftovers(topics, broker))
-    if world.plan.ways is not None:
-        await _rest_of_ways(world, world.plan.ways)
+    if world.plan.route_plan is not None:
+        await _rest_of_routes(world, world.plan.route_plan)
     world.digest()
     await aftermath(world)
 
 
-async def _rest_of_ways(world: World, ways: Ways) -> None:
-    for config in ways.subscriptions:
-        await _drain(world, Receiver(world, f"{config.topic}-{config.name}-last", config, Random(0), world.ways))
-    await world.call(lambda broker: _list_dead(ways.topics, world.ways, broker))
-    world.history.faults += await world.call(lambda broker: _leftovers(ways.topics, broker))
-    world.ways.dropped = await world.call(lambda broker: _dropped(ways.topics, broker))
+async def _rest_of_routes(world: World, route_plan: RoutePlan) -> None:
+    for config in route_plan.subscriptions:
+        await _drain(
+            world, Receiver(world, f"{config.topic}-{config.name}-last", config, Random(0), world.route_history)
+        )
+    await world.call(lambda broker: _list_dead(route_plan.topics, world.route_history, broker))
+    world.history.faults += await world.call(lambda broker: _leftovers(route_plan.topics, broker))
+    world.route_history.dropped = await world.call(lambda broker: _dropped(route_plan.topics, broker))
 
 
 async def _drain(world: World, receiver: Receiver) -> None:

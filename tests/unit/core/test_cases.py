@@ -191,7 +191,7 @@ def test_a_retry_for_ever_with_no_delay_never_gets_lost():
     desk.subscribe(retry=Retry(attempts=None, first_ms=0, cap_ms=0))
     desk.publish(b"x")
     reader = desk.subscription().readers[0]
-    reader.held.put(np.array([0]), attempts=5_000, first_ms=0, last_ms=0, until_ms=0, rank=0, hash=0, error=0)
+    reader.attempts_table.put(np.array([0]), attempts=5_000, first_ms=0, last_ms=0, until_ms=0, rank=0, hash=0, error=0)
     desk.nack(desk.pull()[0])
     assert desk.offsets() == [0]
 
@@ -210,7 +210,7 @@ def test_a_large_message_is_handed_over_only_where_it_fits_the_buffer():
         (lease,) = desk.pull(size=50)
         assert lease.offset.tolist() == [expected], "alone it is handed over, however large"
         desk.ack(lease)
-    assert (consumer.out_messages, consumer.out_bytes) == (0, 0)
+    assert (consumer.unsettled_messages, consumer.unsettled_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("keep_ms", [None, 1_000])

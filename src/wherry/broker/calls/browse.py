@@ -321,7 +321,7 @@ async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> p
 
 async def dead_blocks(shard: Shard, topic: TopicState, wanted: DeadFilter) -> AsyncIterator[pa.RecordBatch]:
     """Yield dead letters block by block."""
-    async for block, _ in _graves(shard, topic, wanted, None, lambda: SLICE_MESSAGES):
+    async for block, _ in _dead_blocks(shard, topic, wanted, None, lambda: SLICE_MESSAGES):
         yield block
 
 
@@ -330,13 +330,13 @@ async def dead_page(
 ) -> Page:
     """Return a page of dead letters."""
     gathering = _Gathering(wanted.checked().limit, bytes_max)
-    async for block, subscription in _graves(shard, topic, wanted, after, gathering.left):
+    async for block, subscription in _dead_blocks(shard, topic, wanted, after, gathering.left):
         if gathering.add(block, "partition", subscription, "offset"):
             break
     return gathering.page(DEAD_LETTERS)
 
 
-async def _graves(
+async def _dead_blocks(
     shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None, left: Callable[[], int]
 ) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
     """Yield dead letters by partition, subscription and offset, each block with the number of its subscription."""

@@ -151,9 +151,9 @@ class Consumer:
         return self._state.id
 
     @property
-    def out_messages(self) -> int:
+    def unsettled_messages(self) -> int:
         """How many messages this consumer holds unsettled."""
-        return self._state.out_messages
+        return self._state.unsettled_messages
 
     def is_joined(self) -> bool:
         """Return whether this consumer still belongs to its subscription, and the subscription still exists."""
@@ -237,7 +237,7 @@ class Consumer:
             self._shard.metrics.pull.observe(perf_counter() - began)
         if not leases:
             return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
-        self._shard.expect(leases[0].deadline_ms)
+        self._shard.wake_housekeeper_by(leases[0].deadline_ms)
         leased_us = self._shard.clock.wall_us()
         return self._counted(await self._handed(leases), leased_us)
 
@@ -255,21 +255,21 @@ class Consumer:
         clock, waiters = self._shard.clock, self._shard.waiters
         until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
         missed: dict[int | str, int] = {}
-        call: WakeUp | None = None  # if this pull does not use it up, the next waiter must get it
+        wake_up: WakeUp | None = None  # if this pull does not use it up, the next waiter must get it
         try:
             while True:
                 leases = await self._look(messages, bytes_max)
                 left_ms = None if until_ms is None else until_ms - clock.steady_ms()
                 if leases or (left_ms is not None and left_ms <= 0):
                     return leases
-                if call is not None:
-                    missed[call.cause] = call.event
-                    waiters.missed(self._subscription, call)
-                    call = None
-                call = await waiters.wait(self._subscription, self._state, left_ms, missed)
+                if wake_up is not None:
+                    missed[wake_up.cause] = wake_up.event
+                    waiters.missed(self._subscription, wake_up)
+                    wake_up = None
+                wake_up = await waiters.wait(self._subscription, self._state, left_ms, missed)
         finally:
-            if call is not None:
-                waiters.pass_on(self._subscription, call)
+            if wake_up is not None:
+                waiters.pass_on(self._subscription, wake_up)
             waiters.wake()
 
     async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
@@ -296,7 +296,7 @@ class Consumer:
         batches, gate = [], 0
         for lease in leases:
             reader = subscription.readers[lease.partition]
-            attempts = reader.attempts(lease.offset) + 1 if len(reader.held) else 1
+            attempts = reader.attempts(lease.offset) + 1 if len(reader.attempts_table) else 1
             batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
             batches.append(batch)
             gate = max(gate, position)

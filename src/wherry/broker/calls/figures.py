@@ -141,7 +141,7 @@ def _consumer(subscription: SubscriptionState, name: str) -> ConsumerStats:
         list(subscription.assignment.of(known.seat)),
         known.buffer_messages,
         known.buffer_bytes,
-        known.out_messages,
-        known.out_bytes,
+        known.unsettled_messages,
+        known.unsettled_bytes,
         known.is_internal,
     )

@@ -76,7 +76,8 @@ class PublishCalls(BrokerCalls):
         try:
             position, answer, batch = await self._submitted(topic, messages, chosen)
         except WherryError:
-            await self.stored_so_far()  # that an id is taken is a success to a producer that repeats it
+            # A producer that repeats a publish takes `DuplicateId` for success, so the first publish must be durable.
+            await self.stored_so_far()
             raise
         await self.shard.committer.wait(position)
         self._trace(topic, batch, answer, began_us)
@@ -115,7 +116,7 @@ class PublishCalls(BrokerCalls):
             return self._refused(fault)
         if decided is None:
             return None
-        position, answer = self._placed(*decided)
+        position, answer = self._position_and_answer(*decided)
         self._trace(topic, batch, answer, began_us, position)
         return position, answer
 
@@ -132,7 +133,7 @@ class PublishCalls(BrokerCalls):
         self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published, pa.RecordBatch]:
         batch, choose = self._publishing(topic, messages, options)
-        return *self._placed(*await self.shard.decide(choose)), batch
+        return *self._position_and_answer(*await self.shard.decide(choose)), batch
 
     def _publishing(
         self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
@@ -142,7 +143,7 @@ class PublishCalls(BrokerCalls):
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
         return batch, lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
 
-    def _placed(self, position: int, answer: Published) -> tuple[int, Published]:
+    def _position_and_answer(self, position: int, answer: Published) -> tuple[int, Published]:
         """Return the position that a publish has to wait for, and its answer."""
         if answer.repeated:
             return self.shard.committer.submitted, answer

@@ -262,7 +262,7 @@ class Settler:
         number = None if within is None else state.subscription(*within).number
         held: list[HeldPart] = []
         for token, offsets in parts:
-            lease = leasing.held(state, token)
+            lease = leasing.held_lease(state, token)
             if number is not None and lease.subscription != number:
                 raise StaleLease(token, "belongs to another subscription")
             held.append((lease, settling.rows_of(lease, offsets)))

@@ -1,4 +1,4 @@
-"""Publishes of one turn of the event loop are one batch for each topic, one journal entry, one sync.
+"""Submits publishes of one turn of the event loop together: a batch and an entry for each topic, and one sync.
 
     add … add … │ end of the turn │ submit: in the topics ──► stored: on disk ──► answers
                                     in order, one submission after the other
@@ -38,7 +38,7 @@ PATIENT_BYTES_MAX = 64 << 10
 
 OPTIONS = {True: PublishOptions(persistent=True), False: PublishOptions(persistent=False)}
 
-OF_ONE = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFull)
+MAY_BE_OF_ONE_CALL = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFull)
 """Refusals of a batch that may be caused by some of its messages: the others may be accepted alone."""
 
 _NO_MORE = (None, None, None)
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     owner: Any
     """The value by which the caller finds its rows."""
     separable: bool
-    """Whether each row succeeds or fails alone, and is published without its id where the id is refused."""
+    """Whether each row succeeds or fails alone. A row whose id is refused is published without an id."""
     first: int = 0
     """How many rows of the same `add` come before these: a run may be split."""
 
@@ -192,7 +192,7 @@ class Gathering:
         submission = self.add(topic, rows, handling, answered)
         self._answer_calls(submission)
         answer, start = await answered
-        return _own(answer, start, len(rows))
+        return _answer_of_call(answer, start, len(rows))
 
     async def publish_batch(self, topic: str, messages: Publishable, options: PublishOptions) -> Published:
         """Publish the batch of one call behind the messages that were added before it; return when it is stored."""
@@ -364,7 +364,7 @@ def _failed(topic: str, runs: list[Run], fault: Exception) -> AnsweredRuns:
 def _parted(runs: list[Run], answer: Published | WherryError) -> list[Run]:
     """Return runs to submit one by one after a refusal that may concern some messages only; else nothing."""
     run = runs[0]
-    if not isinstance(answer, OF_ONE):
+    if not isinstance(answer, MAY_BE_OF_ONE_CALL):
         return []
     if len(runs) > 1:
         return runs
@@ -393,7 +393,7 @@ def _answer_part(part: AnsweredRuns) -> None:
         start += len(run.rows)
 
 
-def _own(answer: Published, start: int, count: int) -> Published:
+def _answer_of_call(answer: Published, start: int, count: int) -> Published:
     """Return the part of a batch's answer for one call; the last `dead` messages of the batch are dead letters."""
     total = len(answer.offset)
     if count == total:

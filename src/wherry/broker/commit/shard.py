@@ -346,7 +346,7 @@ class Shard:
         wait_ms = upkeep.due_in_ms(self.state, now)
         return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms
 
-    def expect(self, deadline_ms: int) -> None:
+    def wake_housekeeper_by(self, deadline_ms: int) -> None:
         """Have the housekeeper run when a lease ends, so that waiting consumers get its messages at once."""
         if deadline_ms < self.wake_at_ms:
             self.housekeeping_due.set()

@@ -117,13 +117,13 @@ def lease(
 
     Raises `Cold` when bodies must be loaded first; nothing is leased then.
     """
-    room = consumer.buffer_bytes - consumer.out_bytes
+    room = consumer.buffer_bytes - consumer.unsettled_bytes
     budget = PullBudget(
-        min(messages, consumer.buffer_messages - consumer.out_messages, consumer.credit),
+        min(messages, consumer.buffer_messages - consumer.unsettled_messages, consumer.credit),
         min(size, room),
         # A consumer that holds nothing gets one message even if it is larger than its buffer: otherwise no consumer of
         # this buffer size would ever get it.
-        first_bytes=room if consumer.out_messages else BUFFER_MAX,
+        first_bytes=room if consumer.unsettled_messages else BUFFER_MAX,
     )
     granted: list[Lease] = []
     if not consumer.has_room():
@@ -171,8 +171,8 @@ def _lease_from(
     if len(pairs.offset) == 0:
         return None
     sizes = sizes[: len(pairs.offset)]
-    consumer.out_messages += len(sizes)
-    consumer.out_bytes += budget.spend(sizes)
+    consumer.unsettled_messages += len(sizes)
+    consumer.unsettled_bytes += budget.spend(sizes)
     consumer.credit -= len(sizes)
     deadline_ms = now.steady_ms + subscription.config.lease_ms
     columns = (pairs.offset, pairs.rank, sizes)
@@ -183,15 +183,15 @@ def _turns(
     state: State, subscription: SubscriptionState, consumer: ConsumerState, budget: PullBudget, now_ms: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the partitions to pull from, one after the other, with the largest number of messages to take from each."""
-    own, before = _own_partitions(subscription, consumer), consumer.out_messages
+    own, before = _own_partitions(subscription, consumer), consumer.unsettled_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
         yield from ((number, budget.messages) for number in own)
     else:
         yield from _counts_by_partition(state, subscription, own, budget, now_ms)
-    if subscription.assignment.helps and consumer.out_messages == before:
+    if subscription.assignment.helps and consumer.unsettled_messages == before:
         for number in _most_lagging(subscription, now_ms):
             yield number, budget.messages
-            if consumer.out_messages != before:
+            if consumer.unsettled_messages != before:
                 return
 
 
@@ -311,7 +311,7 @@ def offers(subscription: SubscriptionState, number: int, now_ms: int) -> bool:
         return True
 
 
-def held(state: State, token: int, consumer: str | None = None) -> Lease:
+def held_lease(state: State, token: int, consumer: str | None = None) -> Lease:
     """Return the lease of a token, or raise `StaleLease`: the fence against consumers whose lease has ended."""
     check.integer("token", token, 0, (1 << 63) - 1)
     lease = state.leases.get(token)

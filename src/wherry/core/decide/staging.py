@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.core.decide.leasing import held
+from wherry.core.decide.leasing import held_lease
 from wherry.core.decide.publishing import (
     check_distinct,
     check_ids,
@@ -65,7 +65,7 @@ def stage_publish(
 def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_us: int) -> list[Entry]:
     """Stage an ack. The lease continues until the commit, and must still hold the messages then."""
     _check_open(state, key)
-    lease = held(state, token)
+    lease = held_lease(state, token)
     rows_of(lease, offsets)
     stage = state.stages.open.get(key)
     if stage is not None and stage.held_settles:
@@ -76,7 +76,7 @@ def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_
 
 def note_settle(state: State, key: str, token: int, offsets: Int64 | None) -> None:
     """Record the first staged ack of a stage, after the entry that opened the stage was applied. Volatile."""
-    lease = held(state, token)
+    lease = held_lease(state, token)
     state.stages.open[key].settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
 
 
@@ -136,7 +136,7 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
     settled: list[tuple[Lease, Int64 | None]] = []
     settles: list[AnyOp] = []
     for token, some in staged.items():
-        lease = held(state, token)
+        lease = held_lease(state, token)
         offsets = distinct(np.concatenate(some))
         settled.append((lease, rows_of(lease, offsets)))
         settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))

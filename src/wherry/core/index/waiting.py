@@ -153,7 +153,7 @@ class Fifo:
         return None
 
     def parts(self) -> list[Pairs]:
-        """Return nothing: a fifo is rebuilt from what is not settled, held or dead."""
+        """Return nothing: a fifo is rebuilt from what is not settled, attempts_table or dead."""
         return []
 
     def columns(self) -> Pairs:
@@ -229,14 +229,14 @@ class Ranked:
 class Delayed:
     """Messages that wait until a time and then get their place back: retries, and due times in any order.
 
-    `_until` may hold outdated pairs of messages that were delayed again or removed. `held` (the table of the reader)
+    `_until` may hold outdated pairs of messages that were delayed again or removed. The table of the reader
     has the valid time; pairs that differ from it are skipped.
     """
 
-    __slots__ = ("_held", "_until", "members")
+    __slots__ = ("_attempts_table", "_until", "members")
 
-    def __init__(self, held: OffsetTable) -> None:
-        self._held = held
+    def __init__(self, attempts_table: OffsetTable) -> None:
+        self._attempts_table = attempts_table
         self._until = SortedRuns()
         self.members = BitMap64()
 
@@ -244,7 +244,7 @@ class Delayed:
         return len(self.members)
 
     def add(self, until_ms: Int64, offset: Int64) -> None:
-        """Hold messages until a time each, which must be in their rows in `held` too."""
+        """Hold messages until a time each, which must be in their rows in `attempts_table` too."""
         self._until.insert(until_ms, offset)
         self.members |= bitmap_of(offset)
 
@@ -254,7 +254,7 @@ class Delayed:
         if len(self._until) > 2 * len(self.members) + TAIL_MAX:
             offset = offsets_of(self.members)
             self._until = SortedRuns()
-            self._until.insert(self._held.get(offset, "until_ms", 0), offset)
+            self._until.insert(self._attempts_table.get(offset, "until_ms", 0), offset)
 
     def due(self, now_ms: int) -> Int64:
         """Remove and return every message whose time has come, ascending by offset."""
@@ -262,7 +262,7 @@ class Delayed:
         if first is None or first > now_ms:
             return _NONE
         until, offset = self._until.take(self._until.count_to(now_ms), now_ms)
-        true = members(self.members, offset) & (self._held.get(offset, "until_ms", -1) == until)
+        true = members(self.members, offset) & (self._attempts_table.get(offset, "until_ms", -1) == until)
         offset = distinct(offset[true])
         self.members -= bitmap_of(offset)
         return offset

@@ -94,7 +94,7 @@ def _audit_consumers(state: State) -> None:
     for subscription in state.subscriptions.values():
         for consumer in subscription.consumers.values():
             expected = held.get((subscription.number, consumer.id), 0)
-            _same(consumer.out_messages, expected, f"consumer {consumer.id}: messages counted and messages held")
+            _same(consumer.unsettled_messages, expected, f"consumer {consumer.id}: messages counted and messages held")
 
 
 def _same(one: int, other: int, what: str) -> None:

@@ -102,7 +102,7 @@ def was_delivered(partition: Partition, offset: Int64) -> Mask:
 def _under_way(state: State, topic: TopicState, partition: Partition, offset: Int64, now_ms: int) -> Int64:
     handed, later = was_delivered(partition, offset), np.zeros(len(offset), np.bool_)
     for reader in (*partition.readers.values(), *partition.ephemeral.values()):
-        later |= members(reader.delayed.members, offset) & (reader.held.get(offset, "until_ms", 0) > now_ms)
+        later |= members(reader.delayed.members, offset) & (reader.attempts_table.get(offset, "until_ms", 0) > now_ms)
     unsure = ~(handed | later)
     if topic.config.order != "timeline":
         unsure &= partition.has_due & (partition.in_backlog(offset) | _before_all_subscriptions(partition, offset))

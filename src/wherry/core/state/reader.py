@@ -40,7 +40,7 @@ from wherry.model.catalog.topic import Order
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-HELD = ("attempts", "first_ms", "last_ms", "until_ms", "rank", "hash", "error")
+ATTEMPTS = ("attempts", "first_ms", "last_ms", "until_ms", "rank", "hash", "error")
 _NONE = np.empty(0, np.int64)
 
 UNKNOWN_RANK = -1
@@ -64,11 +64,11 @@ class Reader:
     __slots__ = (
         "_fifo",
         "_order",
+        "attempts_table",
         "backlog",
         "dead",
         "delayed",
         "gate",
-        "held",
         "leased",
         "settled",
         "start",
@@ -82,8 +82,8 @@ class Reader:
         self.backlog: tuple[int, int] | None = None
         """Offsets from..to that were published before this subscription and are not in its order yet."""
         self.leased = BitMap64()
-        self.held = OffsetTable(HELD)
-        self.delayed = Delayed(self.held)
+        self.attempts_table = OffsetTable(ATTEMPTS)
+        self.delayed = Delayed(self.attempts_table)
         self.dead = OffsetTable(DEAD)
         self._fifo = Fifo(start) if order == "fifo" else None
         plain: Waiting = self._fifo or Ranked(timed=order == "timeline")
@@ -96,17 +96,17 @@ class Reader:
         return self._order != "fifo"
 
     def load(self, rank: Int64, offset: Int64, delayed: BitMap64, end: int) -> None:
-        """Rebuild what is derived after a checkpoint was loaded into `settled`, `held`, `dead` and `backlog`."""
-        held = self.held.offsets()
+        """Rebuild what follows from `settled`, `attempts_table`, `dead` and `backlog`, which a checkpoint filled."""
+        held = self.attempts_table.offsets()
         if self.ranked:
             for start in range(0, len(rank), RUN_MAX):
                 self.waiting.put_back(rank[start : start + RUN_MAX], offset[start : start + RUN_MAX])
         else:
             self._load_fifo(held, delayed, end)
         until = offsets_of(delayed)
-        self.delayed.add(self.held.get(until, "until_ms", 0), until)
+        self.delayed.add(self.attempts_table.get(until, "until_ms", 0), until)
         if self.gate is not None:
-            hashes = self.held.get(until, "hash", 0)
+            hashes = self.attempts_table.get(until, "hash", 0)
             self.gate.hold(until[hashes != 0], hashes[hashes != 0])
 
     def begin(self, end: int) -> None:
@@ -122,7 +122,7 @@ class Reader:
         assert self._fifo is not None
         self._fifo.resume(claimed, end)
         again = held[~members(delayed, held)]
-        self.waiting.put_back(self.held.get(again, "rank", 0), again)
+        self.waiting.put_back(self.attempts_table.get(again, "rank", 0), again)
 
     def admit(self, base: int, rank: Int64, due_ms: Int64 | None, now_ms: int) -> None:
         """Add new messages. In a timeline the due time is the rank; elsewhere a future due time delays the message."""
@@ -135,7 +135,9 @@ class Reader:
             self._hold(base + later, rank[later], due_ms[later])
 
     def _hold(self, offset: Int64, rank: Int64, until_ms: Int64) -> None:
-        self.held.put(offset, attempts=0, first_ms=0, last_ms=0, until_ms=until_ms, rank=rank, hash=0, error=0)
+        self.attempts_table.put(
+            offset, attempts=0, first_ms=0, last_ms=0, until_ms=until_ms, rank=rank, hash=0, error=0
+        )
         self.delayed.add(until_ms, offset)
 
     def admit_late(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
@@ -157,7 +159,7 @@ class Reader:
             return
         offset = self.delayed.due(now_ms)
         if len(offset):
-            self.waiting.put_back(self.held.get(offset, "rank", 0), offset)
+            self.waiting.put_back(self.attempts_table.get(offset, "rank", 0), offset)
 
     def lease(self, n: int, now_ms: int, cut: Cut) -> Pairs:
         """Lease up to `n` messages in order."""
@@ -190,8 +192,8 @@ class Reader:
     def _leave(self, offset: Int64) -> None:
         if self.gate is not None:
             self.gate.let_go(offset)
-        if len(self.held):
-            self.held.remove(offset)
+        if len(self.attempts_table):
+            self.attempts_table.remove(offset)
 
     def _withdraw(self, offset: Int64) -> None:
         """Take messages out of whatever state they are in."""
@@ -219,7 +221,7 @@ class Reader:
         keyed = self.gate is not None and len(hashes) == len(offset)
         if self.gate is not None and keyed:
             self.gate.hold(offset, hashes)
-        self.held.put(
+        self.attempts_table.put(
             offset,
             attempts=attempts,
             first_ms=first_ms,
@@ -234,8 +236,8 @@ class Reader:
 
     def _tries(self, offset: Int64, now_ms: int) -> tuple[Int64, Int64]:
         """Return the attempts including this one, and when the first attempt failed."""
-        attempts = self.held.get(offset, "attempts", 0) + 1
-        return attempts, np.where(attempts == 1, now_ms, self.held.get(offset, "first_ms", 0))
+        attempts = self.attempts_table.get(offset, "attempts", 0) + 1
+        return attempts, np.where(attempts == 1, now_ms, self.attempts_table.get(offset, "first_ms", 0))
 
     def bury(self, offset: Int64, rank: Int64, now_ms: int, reason: int, error: int, *, failed: bool) -> None:
         """Make messages dead letters; `failed` counts one more failed delivery."""
@@ -255,16 +257,16 @@ class Reader:
 
     def ranks(self, offset: Int64) -> Int64:
         """Return the ranks of waiting messages where they are known without their bodies, else `UNKNOWN_RANK`."""
-        return self.held.get(offset, "rank", offset if self._order == "fifo" else UNKNOWN_RANK)
+        return self.attempts_table.get(offset, "rank", offset if self._order == "fifo" else UNKNOWN_RANK)
 
     def redrive(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
         """Let dead letters wait again, with no attempts counted."""
         self.dead.remove(offset)
         self.admit_late(offset, rank, due_ms, now_ms)
         if self._order == "fifo":  # an amended message is not ordered by its offset: the row keeps its rank
-            moved = (rank != offset) & ~self.held.has(offset)
+            moved = (rank != offset) & ~self.attempts_table.has(offset)
             zeros = dict.fromkeys(("attempts", "first_ms", "last_ms", "until_ms", "hash", "error"), 0)
-            self.held.put(offset[moved], rank=rank[moved], **zeros)
+            self.attempts_table.put(offset[moved], rank=rank[moved], **zeros)
 
     def replace(self, old: int, new: int, rank: int, due_ms: int | None, now_ms: int) -> None:
         """Put message `new` into the place of the waiting message `old`; settle `new` if `old` was settled."""
@@ -272,7 +274,7 @@ class Reader:
             self.pass_over(new, 1)
             return
         at_new, at_old = np.array([new], np.int64), np.array([old], np.int64)
-        kept_rank = int(self.held.get(at_old, "rank", old)[0]) if self._order == "fifo" else rank
+        kept_rank = int(self.attempts_table.get(at_old, "rank", old)[0]) if self._order == "fifo" else rank
         self.settle(at_old)
         at_rank = np.array([kept_rank], np.int64)
         if self._order == "fifo":
@@ -280,7 +282,9 @@ class Reader:
             self.waiting.claim(at_new)
         # The row keeps the rank: in a fifo an amended message is not ordered by its offset.
         until = due_ms if due_ms is not None and due_ms > now_ms else 0
-        self.held.put(at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=kept_rank, hash=0, error=0)
+        self.attempts_table.put(
+            at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=kept_rank, hash=0, error=0
+        )
         if until:
             self.delayed.add(np.array([until], np.int64), at_new)
         else:
@@ -288,7 +292,7 @@ class Reader:
 
     def attempts(self, offset: Int64) -> Int64:
         """Return the failed deliveries of each message so far."""
-        return self.held.get(offset, "attempts", 0)
+        return self.attempts_table.get(offset, "attempts", 0)
 
     def state_of(self, offset: int, now_ms: int) -> str:
         """Return the state of one message: waiting, scheduled, leased, dead or settled."""
@@ -299,7 +303,7 @@ class Reader:
             return "leased"
         if self.dead.has(at)[0]:
             return "dead"
-        if offset in self.delayed.members and int(self.held.get(at, "until_ms", 0)[0]) > now_ms:
+        if offset in self.delayed.members and int(self.attempts_table.get(at, "until_ms", 0)[0]) > now_ms:
             return "scheduled"
         return "waiting"
 
@@ -319,7 +323,7 @@ class Reader:
     def scheduled(self, from_ms: int, to_ms: int) -> Pairs:
         """Return messages that wait for a time in `from_ms..to_ms`, as (time, offset), ascending."""
         offset = offsets_of(self.delayed.members)
-        pairs = [Pairs(self.held.get(offset, "until_ms", 0), offset)]
+        pairs = [Pairs(self.attempts_table.get(offset, "until_ms", 0), offset)]
         if self._order == "timeline":
             pairs.append(self.waiting.columns())
         rank, offset = (np.concatenate(column) for column in zip(*pairs, strict=True))

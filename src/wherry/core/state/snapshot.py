@@ -21,7 +21,7 @@ from wherry.core.index.table import OffsetTable
 from wherry.core.state.outbox import OUTCOMES, WATCHED, Outbox
 from wherry.core.state.partition import Partition
 from wherry.core.state.producers import ProducerCall
-from wherry.core.state.reader import DEAD, HELD, Reader
+from wherry.core.state.reader import ATTEMPTS, DEAD, Reader
 from wherry.core.state.stages import OpenStage, StagedBatch
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model.calls.dead import AuditRecord
@@ -239,7 +239,7 @@ def _reader_image(subscription: int, reader: Reader, leased: list[Pairs]) -> Rea
         subscription,
         reader.start,
         _set_image(reader.settled),
-        reader.held.columns().ravel(),
+        reader.attempts_table.columns().ravel(),
         reader.delayed.members.serialize(),
         reader.dead.columns().ravel(),
         Column([pairs.rank for pairs in waiting]),
@@ -333,7 +333,7 @@ def _load_reader(state: State, topic: TopicState, partition: Partition, image: R
     subscription = topic.subscriptions[image.subscription]
     reader = state.new_reader(subscription, partition.number, image.start)
     reader.settled = _load_set(image.settled)
-    _load_table(reader.held, image.held)
+    _load_table(reader.attempts_table, image.held)
     _load_table(reader.dead, image.dead)
     reader.backlog = image.backlog
     reader.load(image.rank.joined(), image.offset.joined(), BitMap64.deserialize(image.delayed), partition.next_offset)
@@ -398,7 +398,7 @@ def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int6
     for reader in sorted(image.readers, key=lambda each: each.subscription):
         canon.update(repr((reader.subscription, reader.start, reader.backlog)).encode())
         _digest_set(canon, reader.settled)
-        _digest_table(canon, reader.held, HELD, texts)
+        _digest_table(canon, reader.held, ATTEMPTS, texts)
         _digest_table(canon, reader.dead, DEAD, texts)
 
 

@@ -49,8 +49,8 @@ class ConsumerState:
     buffer_messages: int
     buffer_bytes: int
     credit: int = 1 << 62
-    out_messages: int = 0
-    out_bytes: int = 0
+    unsettled_messages: int = 0
+    unsettled_bytes: int = 0
     first_partition: int = 0
     """The partition at or after which its next pull begins, modulo the number of partitions."""
     is_internal: bool = False
@@ -63,7 +63,11 @@ class ConsumerState:
 
     def has_room(self) -> bool:
         """Return whether its buffer and its credit allow one more message."""
-        return self.out_messages < self.buffer_messages and self.out_bytes < self.buffer_bytes and self.credit > 0
+        return (
+            self.unsettled_messages < self.buffer_messages
+            and self.unsettled_bytes < self.buffer_bytes
+            and self.credit > 0
+        )
 
 
 class SubscriptionState:
@@ -221,7 +225,7 @@ class TopicState:
         """Return the tables that refer to texts, without empty ones."""
         own = [partition.dead for partition in self.partitions.values()]
         readers = (reader for each in self.subscriptions.values() for reader in each.readers.values())
-        return [table for table in (*own, *(t for r in readers for t in (r.held, r.dead))) if len(table)]
+        return [table for table in (*own, *(t for r in readers for t in (r.attempts_table, r.dead))) if len(table)]
 
     def is_stream(self) -> bool:
         """Return whether messages stay after they are settled."""
@@ -287,8 +291,8 @@ class State:
         consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
         picked = slice(None) if rows is None else rows
         if consumer is not None:
-            consumer.out_messages -= len(lease.offset[picked])
-            consumer.out_bytes -= int(lease.size[picked].sum())
+            consumer.unsettled_messages -= len(lease.offset[picked])
+            consumer.unsettled_bytes -= int(lease.size[picked].sum())
         if subscription is not None:
             self.mark_room(subscription, lease.consumer)
             self.end_hold(subscription.topic, lease.partition)

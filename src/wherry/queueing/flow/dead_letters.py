@@ -24,7 +24,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import from_elsewhere, is_text, opened, prefix, texts
-from wherry.queueing.message.placing import handling_of
+from wherry.queueing.message.handling import handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
 from wherry.queueing.names import SUBSCRIPTION, host_and_name

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from wherry.model.catalog.subscription import Subscription
 from wherry.sim.checkers.attempts import attempts_end, failures_count
 from wherry.sim.checkers.evidence import can_bury, dropping, maybe_gone, read_in_log
-from wherry.sim.checkers.fates import fates_are_true, told_at_last
+from wherry.sim.checkers.fates import fates_are_true, reported_at_last
 from wherry.sim.checkers.logs import (
     growth_stays,
     log_is_lost_by_rule,
@@ -177,19 +177,19 @@ def order_per_key(history: History, plan: RunPlan) -> Iterator[str]:
         if not config.key_order:
             continue
         key_of = (config.topic, config.name)
-        out: dict[tuple[int, str], list[Got]] = defaultdict(list)
+        by_key: dict[tuple[int, str], list[Got]] = defaultdict(list)
         for got in sorted(history.got, key=lambda each: (each.end, each.row)):
             if got.subscription != key_of or got.key is None or got.name in amended:
                 continue
-            held = out[got.partition, got.key]
-            for before in held:
+            earlier = by_key[got.partition, got.key]
+            for before in earlier:
                 left = history.left.get(before.consumer, float("inf")) <= got.end
-                if not left and _certainly_out(before, got, config, released):
+                if not left and _is_certainly_leased(before, got, config, released):
                     yield f"{got.name} was delivered at {got.end:.3f} while {before.name} of its key was leased"
-            held.append(got)
+            earlier.append(got)
 
 
-def _certainly_out(before: Got, got: Got, config: Subscription, released: Releases) -> bool:
+def _is_certainly_leased(before: Got, got: Got, config: Subscription, released: Releases) -> bool:
     if before.delivery == got.delivery or before.life != got.life or before.name == got.name:
         return False
     held_until = before.start + config.lease_ms / 1000 - MARGIN_S
@@ -338,7 +338,7 @@ CHECKERS: tuple[Checker, ...] = (
     dead_letters_tell_why,
     failures_count,
     attempts_end,
-    told_at_last,
+    reported_at_last,
     fates_are_true,
     log_is_whole,
     log_reads_once,
@@ -382,7 +382,7 @@ def _releases(history: History) -> Releases:
 
 
 def _may_have_died(history: History, plan: RunPlan) -> set[str]:
-    """Return messages that may have died and been redriven, in topics whose overflow are dead letters."""
+    """Return messages that may have died and been redriven, in topics that do not refuse what overflows."""
     dying = {topic.name for topic in plan.topics if topic.overflow != "refuse"}
     return {sent.name for sent in history.sent if sent.topic in dying}
 

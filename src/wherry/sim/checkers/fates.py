@@ -10,21 +10,21 @@ from wherry.sim.history import LOG, History, Sent
 from wherry.sim.plan import RunPlan
 
 
-def told_at_last(history: History, plan: RunPlan) -> Iterator[str]:
+def reported_at_last(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that each message with a callback is reported in spite of crashes, and that the last report is its fate."""
-    heard: dict[tuple[str, int, int], str] = {each.place: each.fate for each in history.heard}
+    reported: dict[tuple[str, int, int], str] = {each.place: each.fate for each in history.reported}
     asked = {each.name: each.fate for each in history.asked}
     for sent in history.sent:
         if sent.outcome != "ok" or sent.partition is None or sent.offset is None:
             continue
-        told, found = heard.get((sent.topic, sent.partition, sent.offset)), asked[sent.name]
+        seen, found = reported.get((sent.topic, sent.partition, sent.offset)), asked[sent.name]
         if not sent.callback:
-            if told is not None:
-                yield f"{sent.name} was reported as {told}, and had no callback"
-        elif told is None:
+            if seen is not None:
+                yield f"{sent.name} was reported as {seen}, and had no callback"
+        elif seen is None:
             yield f"{sent.name} is {found}, and was never reported to its producer"
-        elif told != found:
-            yield f"{sent.name} is {found}, and was reported to its producer as {told}"
+        elif seen != found:
+            yield f"{sent.name} is {found}, and was reported to its producer as {seen}"
 
 
 def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
@@ -32,9 +32,9 @@ def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
     evidence = _Evidence(history, plan)
     sents = {sent.name: sent for sent in history.sent}
     places = {(sent.topic, sent.partition, sent.offset): sent for sent in history.sent}
-    for heard in history.heard:
-        if heard.place in places:  # else its publish was not answered
-            yield from evidence.against(places[heard.place], heard.fate, heard.at, heard.at)
+    for reported in history.reported:
+        if reported.place in places:  # else its publish was not answered
+            yield from evidence.against(places[reported.place], reported.fate, reported.at, reported.at)
     for asked in history.asked:
         yield from evidence.against(sents[asked.name], asked.fate, asked.start, asked.end)
     buried = {each.name for each in history.buried}

@@ -46,7 +46,7 @@ def nobody_loses(history: History, plan: RunPlan) -> Iterator[str]:
             yield f"{sent.name} for {sent.topic} was confirmed or seen by {sent.end:.3f}, and is lost"
 
 
-def told_of_redelivery(history: History, plan: RunPlan) -> Iterator[str]:
+def redelivery_is_flagged(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a message that a client held before has the redelivered flag."""
     last: dict[Place, Got] = {}
     for got in _by_time(history):
@@ -152,10 +152,11 @@ CHECKERS: tuple[Checker, ...] = (
     acked_stays_acked,
     all_or_nothing,
     replay_equals_live,
-    told_of_redelivery,
+    redelivery_is_flagged,
     one_holder,
     order_kept,
     requeued_in_place,
     transactions_are_whole,
 )
-"""Clients record further violations themselves: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""
+"""Clients record further violations: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`. The run records
+`no_faults_logged`, `beats_heard`, `nothing_kept` and `drain`."""

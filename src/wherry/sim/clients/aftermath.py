@@ -110,8 +110,10 @@ async def _give_up(world: World, broker: Broker, random: Random) -> None:
         for _ in range(6):
             await _one_given_up(broker, consumer, random.random() * 0.1)
             got = await consumer.pull(CREDIT)
-            if consumer.out_messages != len(got):
-                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were delivered")
+            if consumer.unsettled_messages != len(got):
+                world.history.faults.append(
+                    f"credit: {consumer.unsettled_messages} are held, and {len(got)} were delivered"
+                )
             if len(got) < CREDIT:
                 world.history.faults.append(
                     f"credit: {len(got)} were delivered of {CREDIT} that wait and are within the credit"

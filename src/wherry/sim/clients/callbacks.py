@@ -15,7 +15,7 @@ from wherry.broker.broker import Broker
 from wherry.model.calls.fate import Outcome
 from wherry.model.calls.publish import Published
 from wherry.model.errors import WherryError
-from wherry.sim.history import Asked, Heard, Sent
+from wherry.sim.history import Asked, ReportedOutcome, Sent
 from wherry.sim.world.world import LOST, World
 
 URL = "http://sim/told"
@@ -51,7 +51,7 @@ class OutcomeClient:
         for each in outcomes:
             self.world.note("heard", each)
             place = (each.topic, each.partition, each.offset)
-            self.world.history.heard.append(Heard(place, each.fate, self.world.now()))
+            self.world.history.reported.append(ReportedOutcome(place, each.fate, self.world.now()))
         if outcomes and self.random.random() >= forgetful:
             await self.world.call(lambda broker: broker.reported(outcomes))
         return len(outcomes)

@@ -38,7 +38,7 @@ from wherry.model.calls.fate import SETTLED
 from wherry.sim import run
 from wherry.sim.patch import patched
 from wherry.sim.plants.aftermath import AFTERMATH_PLANTS
-from wherry.sim.plants.ways import WAY_PLANTS
+from wherry.sim.plants.routes import ROUTE_PLANTS
 from wherry.sim.world import world
 from wherry.sim.world.world import World
 
@@ -81,22 +81,22 @@ def deliver_early() -> Any:
 @contextmanager
 def ignore_the_fence() -> Iterator[None]:
     """Accept the token of a lease that has ended."""
-    graveyard: dict[int, Lease] = {}
+    ended_leases: dict[int, Lease] = {}
 
     def remember(grant: Any) -> Any:
         def keep(self: Leases, *args: Any) -> Lease:
             lease: Lease = grant(self, *args)
-            graveyard[lease.token] = lease
+            ended_leases[lease.token] = lease
             return lease
 
         return keep
 
     def held(_: Any) -> Any:
-        return lambda state, token, consumer=None: state.leases.get(token) or graveyard[token]
+        return lambda state, token, consumer=None: state.leases.get(token) or ended_leases[token]
 
     with (
         patched(Leases, "grant", remember),
-        patched(leasing, "held", held),
+        patched(leasing, "held_lease", held),
     ):
         yield
 
@@ -421,8 +421,8 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "lose a message": (lose_a_message, 1, ("ledger",)),
     "replay differently": (replay_differently, 0, ("replay_equals_live",)),
     "forget a key": (forget_a_key, 0, ("keys_kept",)),
-    "forget a callback": (forget_a_callback, 0, ("told_at_last",)),
-    "lose outcomes": (lose_outcomes, 0, ("told_at_last",)),
+    "forget a callback": (forget_a_callback, 0, ("reported_at_last",)),
+    "lose outcomes": (lose_outcomes, 0, ("reported_at_last",)),
     "flatter": (flatter, 0, ("fates_are_true",)),
     "ignore the bytes": (ignore_the_bytes, 3, ("log_within_bounds",)),
     "show too soon": (show_too_soon, 47, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
@@ -432,7 +432,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),
-    **WAY_PLANTS,
+    **ROUTE_PLANTS,
     **AFTERMATH_PLANTS,
 }
 """A name, the plant, a seed that is known to show it, and checkers of which one must find it."""

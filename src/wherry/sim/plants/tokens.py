@@ -58,8 +58,8 @@ def any_token() -> Iterator[None]:
         return newest
 
     with (
-        patched(leasing, "held", make),
-        patched(staging, "held", make),
+        patched(leasing, "held_lease", make),
+        patched(staging, "held_lease", make),
     ):
         yield
 

@@ -109,7 +109,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "by_id 0": ("get", "get gone"),
     "search_page 0": ("search",),
     "scheduled_page 0": ("scheduled",),
-    "_graves 0": ("no dead letters",),
+    "_dead_blocks 0": ("no dead letters",),
     "_buried 0": ("dead page",),
     "CatalogCalls.create_topic 0": ("create topic", "create again"),
     "CatalogCalls.delete_topic 0": ("delete topic", "delete topic again"),
@@ -160,9 +160,9 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
 
 NO_ANSWER: dict[str, str] = {
     "run 0": "the backfill of a subscription goes on after a restart where it was",
-    "PendingOutcomes._announce 0": "it wakes whoever tells producers, and `unreported` shows only what is durable",
+    "PendingOutcomes._announce 0": "it wakes the reporter to producers, and `unreported` shows only what is durable",
     "Settler.purge 0": "a purge goes no faster than the disk; its last wait is for all of it",
-    "Shard._make_room 0": "it waits for room on the disk, and nobody is told anything",
+    "Shard._make_room 0": "it waits for room on the disk, and no client is answered",
     "Tracing._end 0": "a span is about how long something took",
 }
 """Waits that no answer depends on, and why."""

@@ -179,7 +179,7 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget the acks": (forget_the_acks, 0, ("transactions_are_whole",)),
     "break order over wires": (break_order, 0, ("order_kept",)),
     "publish before the commit": (publish_before_the_commit, 0, ("nothing_invented",)),
-    "forget the redelivery": (forget_the_redelivery, 0, ("told_of_redelivery",)),
+    "forget the redelivery": (forget_the_redelivery, 0, ("redelivery_is_flagged",)),
     "receipt before the sync": (receipt_before_the_sync, 15, ("acked_stays_acked",)),
     "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
     "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),

@@ -51,7 +51,7 @@ class World:
         self.partitions = {topic.name: topic.partitions for topic in plan.topics}
         """A lower bound of the partitions of each topic, as clients know it: a topic may grow."""
         self.history = History()
-        self.ways = History(lives=self.history.lives)
+        self.route_history = History(lives=self.history.lives)
         """The history of the clients of routes, which have topics and messages of their own."""
         self.random = Random(f"{seed}/clients")
         self.clock = SimClock(Random(f"{seed}/clock"))

@@ -18,7 +18,7 @@ from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import Row, is_text, prefix, texts
-from wherry.queueing.message.placing import delay_ms, handling_of
+from wherry.queueing.message.handling import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.names import REPLY_TO

@@ -13,7 +13,7 @@ from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.envelope import Pairs, prefix, texts
-from wherry.queueing.message.placing import delay_ms, handling_of
+from wherry.queueing.message.handling import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.names import full_name
 from wherry.queueing.refusals import no_queue

@@ -17,7 +17,7 @@ from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import prefix, texts
-from wherry.queueing.message.placing import delay_ms, handling_of
+from wherry.queueing.message.handling import delay_ms, handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.refusals import Reason, refused

@@ -175,7 +175,7 @@ class Consumers:
             # The last consumer of an ephemeral subscription stays: a client that connects anew for each pull still
             # needs it.
             is_over = now - known.pulled_at > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
-            if not consumer.is_joined() or (is_over and not consumer.out_messages):
+            if not consumer.is_joined() or (is_over and not consumer.unsettled_messages):
                 if self._known.get(place) is known:  # else another consumer has joined under the same name
                     del self._known[place]
                 await consumer.close()

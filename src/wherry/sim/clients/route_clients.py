@@ -23,25 +23,25 @@ from wherry.model.errors import WherryError
 from wherry.model.schema import Message
 from wherry.sim.clients.producers import KEYS, name_of
 from wherry.sim.history import Bound, Forwarded, Listed, Outcome, Purged, Routed
-from wherry.sim.plan import GRAVE, HEADERS, ROUTING_KEYS, Ways
+from wherry.sim.plan import FORWARDED_TO, HEADERS, ROUTING_KEYS, RoutePlan
 from wherry.sim.world.world import LOST, World
 
 Doing: TypeAlias = Callable[[], Awaitable[None]]
 
 
-async def set_up(world: World, ways: Ways) -> None:
+async def set_up(world: World, route_plan: RoutePlan) -> None:
     """Create the topics, subscriptions and first routes."""
-    for topic in ways.topics:
+    for topic in route_plan.topics:
         await world.call(lambda broker, topic=topic: broker.create_topic(topic))  # type: ignore[misc]
-    for config in ways.subscriptions:
+    for config in route_plan.subscriptions:
         await world.call(lambda broker, config=config: broker.subscribe(config))  # type: ignore[misc]
     start = world.now()
-    for route in ways.routes:
+    for route in route_plan.routes:
         await world.call(lambda broker, route=route: broker.put_route(route))  # type: ignore[misc]
-    begin = [(route.name, binding) for route in ways.routes for binding in route.bindings]
-    for number, each in enumerate(ways.bindings):
+    begin = [(route.name, binding) for route in route_plan.routes for binding in route.bindings]
+    for number, each in enumerate(route_plan.bindings):
         if each in begin:
-            world.ways.bound.append(Bound("bind", number, start, world.now(), "ok"))
+            world.route_history.bound.append(Bound("bind", number, start, world.now(), "ok"))
 
 
 @dataclass
@@ -49,27 +49,27 @@ class RouteProducer:
     """Publishes through routes; its messages are named by its own name and a number."""
 
     world: World
-    ways: Ways
+    route_plan: RoutePlan
     name: str
     random: Random
     made: int = 0
 
     async def run(self) -> None:
         """Publish all messages, with pauses."""
-        for _ in range(self.ways.publishes):
-            await asyncio.sleep(self.random.expovariate(self.ways.publishes / self.world.plan.seconds))
+        for _ in range(self.route_plan.publishes):
+            await asyncio.sleep(self.random.expovariate(self.route_plan.publishes / self.world.plan.seconds))
             await self.publish()
 
     async def publish(self) -> None:
         """Publish once, without a repeat after a fault."""
         random, world = self.random, self.world
         messages = [self._message() for _ in range(random.randint(1, 5))]
-        route = random.choice(self.ways.routes).name
+        route = random.choice(self.route_plan.routes).name
         routing_key, headers = random.choice(ROUTING_KEYS), random.choice(HEADERS)
         names, timed = [name_of(each.payload) for each in messages], [each.due_ms is not None for each in messages]
         sent = [Routed(*each, route, routing_key, headers, world.now()) for each in zip(names, timed, strict=True)]
         # a publish whose caller is cancelled has no end in the history, since the broker may still finish it
-        world.ways.routed += sent
+        world.route_history.routed += sent
         topics: tuple[str, ...] = ()
         outcome: Outcome = "ok"
         try:
@@ -103,7 +103,7 @@ class RouteOperator:
     """Changes bindings, purges subscriptions and forwards dead letters."""
 
     world: World
-    ways: Ways
+    route_plan: RoutePlan
     random: Random
     producer: RouteProducer
 
@@ -124,7 +124,7 @@ class RouteOperator:
             self.world.note("router", str(fault))
 
     def _queue(self) -> Subscription:
-        return self.random.choice([each for each in self.ways.subscriptions if each.topic != GRAVE])
+        return self.random.choice([each for each in self.route_plan.subscriptions if each.topic != FORWARDED_TO])
 
     async def rush(self) -> None:
         """Publish and purge at the same time, several of each."""
@@ -138,10 +138,10 @@ class RouteOperator:
 
     async def bind(self) -> None:
         """Bind or unbind one of the bindings of a route, whether the route has it or not."""
-        number = self.random.randrange(len(self.ways.bindings))
-        route, binding = self.ways.bindings[number]
+        number = self.random.randrange(len(self.route_plan.bindings))
+        route, binding = self.route_plan.bindings[number]
         bound = Bound("bind" if self.random.random() < 0.6 else "unbind", number, self.world.now())
-        self.world.ways.bound.append(bound)
+        self.world.route_history.bound.append(bound)
         with self._asking(bound):
             if bound.kind == "bind":
                 await self.world.call(lambda broker: broker.bind(route, binding))
@@ -150,7 +150,7 @@ class RouteOperator:
 
     async def list_routes(self) -> None:
         """Record which bindings the routes have."""
-        start, known = self.world.now(), list(self.ways.bindings)
+        start, known = self.world.now(), list(self.route_plan.bindings)
 
         async def ask(broker: Broker) -> list[Route]:
             return broker.routes()
@@ -158,11 +158,13 @@ class RouteOperator:
         routes = await self.world.call(ask)
         found = [(route.name, binding) for route in routes for binding in route.bindings]
         strange = [str(each) for each in found if each not in known]
-        if [replace(route, bindings=()) for route in routes] != [replace(r, bindings=()) for r in self.ways.routes]:
+        if [replace(route, bindings=()) for route in routes] != [
+            replace(r, bindings=()) for r in self.route_plan.routes
+        ]:
             strange.append(str(routes))
         numbers = sorted(known.index(each) for each in found if each in known)
         self.world.note("routes", numbers)
-        self.world.ways.listed.append(Listed(numbers, strange, start, self.world.now()))
+        self.world.route_history.listed.append(Listed(numbers, strange, start, self.world.now()))
 
     async def purge(self) -> None:
         """Purge a subscription of its ready messages."""
@@ -170,7 +172,7 @@ class RouteOperator:
 
     async def _purge(self, config: Subscription) -> None:
         purged = Purged((config.topic, config.name), self.world.now())
-        self.world.ways.purged.append(purged)
+        self.world.route_history.purged.append(purged)
         with self._asking(purged):
             purged.count = await self.world.call(lambda broker: broker.purge(config.topic, config.name))
         self.world.note("purged", purged.subscription, purged.count)
@@ -192,8 +194,8 @@ class RouteOperator:
         forwarded = Forwarded(topic, whose, names, names[lasting:], self.world.now())
         messages = [Message(payload=f"{topic}/{whose}/{name}".encode()) for name in names]
         parts = ((messages[:lasting], True), (messages[lasting:], False))
-        to = [(GRAVE, part, persistent) for part, persistent in parts if part]
-        self.world.ways.forwarded.append(forwarded)
+        to = [(FORWARDED_TO, part, persistent) for part, persistent in parts if part]
+        self.world.route_history.forwarded.append(forwarded)
         with self._asking(forwarded):
             forwarded.count = await self.world.call(lambda broker: broker.forward(topic, these, to, by="sim"))
         self.world.note("forwarded", topic, names, forwarded.count)

@@ -97,7 +97,7 @@ def drop_the_oldest() -> Any:
     return patched(room, "removal_ops", make)
 
 
-WAY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+ROUTE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a binding": (forget_a_binding, 3, ("bindings_stay", "routed_by_bindings")),
     "keep a binding": (keep_a_binding, 3, ("bindings_stay", "routed_by_bindings")),
     "go no further": (go_no_further, 3, ("routed_by_bindings",)),

@@ -25,17 +25,17 @@ from wherry.sim.checkers.checkers import (
 )
 from wherry.sim.checkers.evidence import dropping
 from wherry.sim.history import Bound, History, Purged, Routed, SubscriptionKey
-from wherry.sim.plan import GRAVE, RunPlan, Ways
+from wherry.sim.plan import FORWARDED_TO, RoutePlan, RunPlan
 
 Copy: TypeAlias = tuple[str, str, str]
 """A topic, a subscription ("" for a dead letter of no subscription), and the name of a message."""
 
 
-def check_ways(history: History, plan: RunPlan) -> list[str]:
+def check_routes(history: History, plan: RunPlan) -> list[str]:
     """Return all violations of what was routed, purged and forwarded."""
     found: list[str] = []
-    if plan.ways is not None:
-        own = replace(plan, topics=plan.ways.topics, subscriptions=plan.ways.subscriptions, logged=None)
+    if plan.route_plan is not None:
+        own = replace(plan, topics=plan.route_plan.topics, subscriptions=plan.route_plan.subscriptions, logged=None)
         for checker in CHECKERS:
             found += [f"{checker.__name__}: {what}" for what in checker(history, own)]
     return found
@@ -79,7 +79,7 @@ def copies_are_kept(history: History, plan: RunPlan) -> Iterator[str]:
     A purge returns how many it took; a topic that drops its oldest messages, or has no room to bury them, counts them.
     """
     bindings, seen = _Bindings(history, plan), _seen(history)
-    known = _acked(history, certain=False) | _buried(history) | _in_grave(history) | _fleeting(history)
+    known = _acked(history, certain=False) | _buried(history) | _in_forwarded_to(history) | _fleeting(history)
     missing: dict[SubscriptionKey, list[Routed]] = defaultdict(list)
     for routed in history.routed:
         topics = set(routed.topics)
@@ -109,7 +109,7 @@ def _is_empty(purged: Purged) -> bool:
 def purges_count_true(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that purges count no more than can have been there, and nothing that ended in another way."""
     bindings = _Bindings(history, plan)
-    elsewhere = _acked(history, certain=True) | _buried(history) | _in_grave(history)
+    elsewhere = _acked(history, certain=True) | _buried(history) | _in_forwarded_to(history)
     for config in plan.subscriptions:
         total = sum(each.count for each in history.purged if each.subscription == (config.topic, config.name))
         possible = 0
@@ -153,7 +153,7 @@ def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
 
     That it is stored once is checked by `dedup`, that it is not lost by `copies_are_kept`.
     """
-    there = _in_grave(history)
+    there = _in_forwarded_to(history)
     tried: set[Copy] = set()
     done: dict[Copy, float] = {}
     for forwarded in history.forwarded:
@@ -186,10 +186,10 @@ def _buried(history: History) -> set[Copy]:
     return {(each.topic, each.subscription, each.name) for each in history.buried}
 
 
-def _in_grave(history: History) -> set[Copy]:
+def _in_forwarded_to(history: History) -> set[Copy]:
     """Return forwarded dead letters that were delivered from the topic that they were forwarded to."""
-    names = {got.name for got in history.got if got.subscription[0] == GRAVE}
-    names |= {buried.name for buried in history.buried if buried.topic == GRAVE}
+    names = {got.name for got in history.got if got.subscription[0] == FORWARDED_TO}
+    names |= {buried.name for buried in history.buried if buried.topic == FORWARDED_TO}
     return {(topic, subscription, name) for topic, subscription, name in (full.split("/") for full in names)}
 
 
@@ -203,8 +203,8 @@ def _seen(history: History) -> dict[str, set[str]]:
     """Return in which topics each message was delivered or listed, by its name."""
     seen: dict[str, set[str]] = defaultdict(set)
     got = {(*each.subscription, each.name) for each in history.got}
-    for topic, _, name in got | _buried(history) | _in_grave(history):
-        if topic != GRAVE:
+    for topic, _, name in got | _buried(history) | _in_forwarded_to(history):
+        if topic != FORWARDED_TO:
             seen[name].add(topic)
     return seen
 
@@ -213,15 +213,15 @@ class _Bindings:
     """Which bindings there were, as far as clients know, and where they led to."""
 
     def __init__(self, history: History, plan: RunPlan) -> None:
-        assert plan.ways is not None
-        self._ways: Ways = plan.ways
-        self._kinds: dict[str, Kind] = {route.name: route.kind for route in plan.ways.routes}
-        self._otherwise = {route.name: route.otherwise for route in plan.ways.routes}
+        assert plan.route_plan is not None
+        self._route_plan: RoutePlan = plan.route_plan
+        self._kinds: dict[str, Kind] = {route.name: route.kind for route in plan.route_plan.routes}
+        self._otherwise = {route.name: route.otherwise for route in plan.route_plan.routes}
         self._bound: dict[int, list[Bound]] = defaultdict(list)
         for bound in history.bound:
             if bound.outcome != "refused":
                 self._bound[bound.binding].append(bound)
-        self.count = len(plan.ways.bindings)
+        self.count = len(plan.route_plan.bindings)
 
     def possible(self, number: int, start: float, end: float) -> set[bool]:
         """Return whether a binding may have existed, and may have been absent, between two times.
@@ -237,7 +237,7 @@ class _Bindings:
         """Return the topics that the bindings led to during a whole publish, and those that they may have led to."""
         certain: dict[str, list[Binding]] = defaultdict(list)
         perhaps: dict[str, list[Binding]] = defaultdict(list)
-        for number, (route, binding) in enumerate(self._ways.bindings):
+        for number, (route, binding) in enumerate(self._route_plan.bindings):
             possible = self.possible(number, routed.start, routed.end)
             if True in possible and _matches(self._kinds[route], binding, routed.routing_key, routed.headers):
                 perhaps[route].append(binding)
