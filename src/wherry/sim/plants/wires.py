@@ -15,6 +15,7 @@ from wherry.sim.patch import patched
 from wherry.sim.plants.plants import break_order
 from wherry.wire.amqp import channel as amqp
 from wherry.wire.amqp import server as amqp_server
+from wherry.wire.amqp import session as amqp_session
 from wherry.wire.stomp import codec, subscriptions
 from wherry.wire.stomp import session as stomp
 
@@ -127,6 +128,11 @@ def receipt_before_the_sync() -> Any:
     return patched(stomp.Session, "all_settled", make)
 
 
+def close_in_spite_of_a_lost_ack() -> Any:
+    """Answer `channel.close` of AMQP with success after the journal has lost an ack of the channel."""
+    return patched(amqp_session.Session, "_not_settled", lambda _: lambda self, fault: None)
+
+
 @contextmanager
 def no_heart_beats() -> Iterator[None]:
     """Send no heart-beats, even if they were agreed on."""
@@ -181,6 +187,7 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "publish before the commit": (publish_before_the_commit, 0, ("nothing_invented",)),
     "forget the redelivery": (forget_the_redelivery, 0, ("redelivery_is_flagged",)),
     "receipt before the sync": (receipt_before_the_sync, 15, ("acked_stays_acked",)),
+    "close in spite of a lost ack": (close_in_spite_of_a_lost_ack, 702, ("acked_stays_acked",)),
     "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
     "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),
     "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),

@@ -115,8 +115,10 @@ class Session:
         self.name = name
         """The addresses of client and server, for people."""
         self.host: VirtualHost
-        self.holding = Holding(self.wake)
+        self.holding = Holding(self.wake, self._not_settled)
         """The messages that the client holds."""
+        self._unsettled: WherryError | None = None
+        """Why an ack or another settle of the client was not stored: its messages will be delivered again."""
         self.channels: dict[int, Channel] = {}
         self._handled = 0
         """Events so far."""
@@ -416,6 +418,9 @@ class Session:
         channel.close()
         await self.settling.flush()
         await self.queueing.background_done()
+        if self._unsettled is not None:  # a client may take `channel.close-ok` for the end of all its acks
+            await self._close(self._not_stored(self._unsettled))
+            return
         if self.channels.get(channel.number) is channel:
             self._forget(channel.number)
         self.send(channel.number, m.ChannelCloseOk())
@@ -470,8 +475,19 @@ class Session:
     async def _closed_by_client(self) -> None:
         await self._release_all()
         await self.queueing.background_done()
+        if self._unsettled is not None:
+            await self._close(self._not_stored(self._unsettled))
+            return
         self.send(0, m.ConnectionCloseOk())
         self._end()
+
+    def _not_settled(self, fault: WherryError) -> None:
+        self._unsettled = fault
+
+    @staticmethod
+    def _not_stored(fault: WherryError) -> AmqpFault:
+        refusal = of_broker(fault)
+        return AmqpFault(ReplyCode[refusal.reason.name], f"settles were not stored: {refusal.detail}")
 
     def _end(self) -> None:
         self.state = SessionState.OVER
