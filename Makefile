@@ -6,6 +6,9 @@ VENV   ?= .venv
 bin := $(VENV)/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet --quiet
 
+# Tests start hundreds of processes: each would compile the package again if its bytecode could not be kept.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Stamps, so that a second run installs nothing; a change of pyproject.toml installs again.
 venv    := $(VENV)/.made
 package := $(VENV)/.installed
@@ -91,7 +94,7 @@ $(package): pyproject.toml | $(venv)
 
 $(testing): pyproject.toml | $(venv)
 	@echo "installing wherry and what its quick tests need into $(VENV)"
-	@$(pip) install --no-compile --editable '.[test]'
+	@$(pip) install --editable '.[test]'
 	@touch $@ $(package)
 
 $(peers): pyproject.toml | $(venv)
@@ -106,5 +109,5 @@ $(site): pyproject.toml | $(venv)
 
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
-	@$(pip) install --no-compile --editable '.[dev]'
+	@$(pip) install --editable '.[dev]'
 	@touch $@ $(package) $(testing)

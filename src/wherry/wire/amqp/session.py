@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
 from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
@@ -34,6 +34,7 @@ from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, IncomingMessages, Misgreeted
 from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.credentials import credentials
+from wherry.wire.amqp.transport import Transport
 
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2_047
@@ -52,35 +53,6 @@ _NO_ANSWER = (m.BasicNack, m.BasicReject, m.BasicRecoverAsync, m.BasicCancelOk, 
 Work = Coroutine[Any, Any, None]
 
 _log = logging.getLogger("wherry.amqp")
-
-
-class Transport(Protocol):
-    """What a session needs of its socket."""
-
-    is_write_paused: bool
-
-    @property
-    def waiting(self) -> int:
-        """How many events arrived and are not handled yet."""
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes to the client."""
-
-    def write_all(self, pieces: list[Piece]) -> None:
-        """Send pieces of bytes to the client."""
-
-    def hang_up(self) -> None:
-        """Close once everything is written."""
-
-    def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
-        """Set the bounds that were negotiated."""
-
-    def mute(self, channel: int) -> None:
-        """Ignore everything on a channel except its close."""
 
 
 class SessionState(Enum):
