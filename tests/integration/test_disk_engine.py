@@ -169,6 +169,16 @@ class FaultyFile:
 
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
         await self._file.write(offset, parts)
+        self._check_health()
+
+    def is_quick(self) -> bool:
+        return self._file.is_quick()
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
+        self._file.write_at_once(offset, parts)
+        self._check_health()
+
+    def _check_health(self) -> None:
         if self._files.sick:
             raise OSError(errno.EIO, "Input/output error")
 

@@ -91,6 +91,13 @@ class Writer(Protocol):
             A write or a sync failed, now or earlier: open the journal again.
         """
 
+    def append_at_once(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Appended | None:
+        """Append a small group within the call, in the thread of the caller; None, with nothing written, if not now.
+
+        A writer does so only where that takes a few hundred microseconds at most. Whatever `append` would refuse or
+        wait for is left to it. Raises `WriterFailed` as `append` does.
+        """
+
     async def reconcile(self) -> int:
         """Return the real last position after `AppendUnknown`; raise `WriterFailed` where that cannot be known."""
 

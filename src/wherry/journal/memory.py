@@ -72,10 +72,18 @@ class MemoryWriter:
         """See `Writer.make_room`. There is nothing to allocate."""
         return self.admit(new_bytes, essential=False, entries=entries) is None
 
+    def append_at_once(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Appended | None:
+        """See `Writer.append_at_once`. Memory never keeps a caller waiting."""
+        outcome = None if self._closed else self._append(bodies, expected)
+        return outcome if isinstance(outcome, Appended) else None
+
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
-        engine = self._engine
         if self._closed:
             raise Closed("the journal is closed")
+        return self._append(bodies, expected)
+
+    def _append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
+        engine = self._engine
         if engine.owner is not self or expected != engine.last:
             return AppendFenced(engine.last)
         if any(byte_count(parts) > self.entry_bytes_max for parts in bodies):

@@ -24,7 +24,13 @@ class CutFile:
         self._files, self.path = files, path
         self.size = len(files.disk[path])
 
+    def is_quick(self) -> bool:
+        return True
+
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
+        self.write_at_once(offset, parts)
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
         data = b"".join(parts)
         disk = self._files.disk[self.path]
         assert offset + len(data) <= len(disk), "a preallocated file does not grow"

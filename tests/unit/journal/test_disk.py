@@ -337,16 +337,22 @@ class FailingFile:
     def __init__(self, files: FailingFiles, path: str) -> None:
         self.files, self.path, self.size = files, path, len(files.disk[path])
 
-    async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
+    def is_quick(self) -> bool:
+        return True
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
         self.files.fail_at -= 1
         fails = self.files.fail_at == 0
         if not fails or self.files.keeps:
             data = b"".join(parts)
             self.files.disk[self.path][offset : offset + len(data)] = data
             self.files.writes.append((self.path, offset, data))
-        await asyncio.sleep(0)
         if fails:
             raise OSError(errno.EIO, "the sync failed")
+
+    async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
+        await asyncio.sleep(0)
+        self.write_at_once(offset, parts)
 
     def close(self) -> None: ...
 
@@ -370,6 +376,43 @@ def test_after_a_failure_nothing_is_ever_written(fail_at: int, keeps: bool) -> N
         assert (len(files.writes), writer.last) == (before, 4)
         await writer.close()
         assert len(await reopened(files)) in (4, 5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_after_a_failure_at_once_nothing_is_ever_written(keeps: bool) -> None:
+    async def run() -> None:
+        files = FailingFiles()
+        writer = await small(files).open()
+        assert writer.append_at_once([[b"a"], [b"b"]], 0) == Appended(2)
+        files.fail_at, files.keeps = 1, keeps
+        with pytest.raises(WriterFailed, match="the sync failed"):
+            writer.append_at_once([[b"c"]], 2)
+        before = len(files.writes)
+        assert writer.append_at_once([[b"again"]], 2) is None
+        with pytest.raises(WriterFailed, match="the sync failed"):
+            await writer.append([[b"again"]], 2)
+        assert (len(files.writes), writer.last) == (before, 2)
+        await writer.close()
+        assert [body for _, body in await reopened(files)][:2] == [b"a", b"b"]
+
+    asyncio.run(run())
+
+
+def test_what_an_append_would_wait_for_or_refuse_is_not_written_at_once() -> None:
+    async def run() -> None:
+        writer = await small(FailingFiles()).open()
+        assert writer.append_at_once([[b"a"]], 7) is None, "another position is expected"
+        assert writer.append_at_once([[bytes(ENTRY_BYTES_MAX + 1)]], 0) is None, "too large"
+        assert writer.append_at_once([[bytes(900)]] * 5, 0) is None, "the group does not fit into the file"
+        under_way = asyncio.create_task(writer.append([[b"a"]], 0))
+        await asyncio.sleep(0)
+        assert writer.append_at_once([[b"b"]], 0) is None, "a group is being written"
+        await under_way
+        assert writer.append_at_once([[b"b"]], 1) == Appended(2)
+        await writer.close()
+        assert writer.append_at_once([[b"c"]], 2) is None, "closed"
 
     asyncio.run(run())
 

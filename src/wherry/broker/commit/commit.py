@@ -27,6 +27,9 @@ WhenDurable: TypeAlias = Callable[[WherryError | None], None]
 GROUP_BYTES = 8 << 20
 """Most bytes of one write; a larger backlog is written in several."""
 
+AT_ONCE_BYTES_MAX = 64 << 10
+"""Most bytes that are written in the thread of the event loop: a larger group may keep the disk busy for longer."""
+
 PENDING_BYTES_MAX = 64 << 20
 """Most bytes submitted and not yet written; beyond it producers wait."""
 
@@ -40,6 +43,7 @@ class Committer:
         self._pending: deque[tuple[ByteChunks, int]] = deque()
         self._waiters: list[tuple[int, WhenDurable]] = []
         """What to call when a position is durable."""
+        self._is_scheduled = False
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.pending_bytes = 0
@@ -52,14 +56,17 @@ class Committer:
     def submit(self, parts: ByteChunks, size: int) -> int:
         """Queue an entry; return its position.
 
-        Queued entries are written together in the next turn of the loop, or after the sync that is under way.
+        Queued entries are written together in the next turn of the loop, or after the sync that is under way. A small
+        group is written by the loop itself where the disk is quick: two hand-overs between threads cost more than the
+        sync of a fast disk takes.
         """
         self.check()
         self.submitted += 1
         self._pending.append((parts, size))
         self.pending_bytes += size
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._write_all())
+        if self._task is None and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._write_soon)
         return self.submitted
 
     def check(self) -> None:
@@ -102,16 +109,52 @@ class Committer:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
+    def _write_soon(self) -> None:
+        """Write what is queued: within this call if the writer can, else in a task that waits for the disk."""
+        self._is_scheduled = False
+        if self._task is not None or self.failure is not None:
+            return
+        try:
+            while self._pending and self._write_at_once():
+                pass
+        except BaseException as fault:
+            self._fail_by(fault)
+        if self._pending and self.failure is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+
+    def _write_at_once(self) -> bool:
+        """Write a small group without a hand-over to another thread; return False, with nothing written, if not now."""
+        if self.pending_bytes > AT_ONCE_BYTES_MAX:
+            return False
+        began = perf_counter()
+        outcome = self._writer.append_at_once([parts for parts, _ in self._pending], self.durable)
+        if outcome is None:
+            return False
+        entries, size = len(self._pending), self.pending_bytes
+        self._pending.clear()
+        self.pending_bytes = 0
+        self._written(outcome.position, perf_counter() - began, entries, size)
+        return True
+
     async def _write_all(self) -> None:
         try:
             while self._pending:
                 await self._write_group()
         except BaseException as fault:
-            self.fail(fault if isinstance(fault, WherryError) else WriterFailed(f"{type(fault).__name__}: {fault}"))
-            if not isinstance(fault, WherryError | OSError):
-                raise
+            self._fail_by(fault)
         finally:
             self._task = None
+
+    def _fail_by(self, fault: BaseException) -> None:
+        self.fail(fault if isinstance(fault, WherryError) else WriterFailed(f"{type(fault).__name__}: {fault}"))
+        if not isinstance(fault, WherryError | OSError):
+            raise fault
+
+    def _written(self, position: int, seconds: float, entries: int, size: int) -> None:
+        if self.metrics is not None:
+            self.metrics.synced(seconds, entries, size)
+        self.durable = position
+        self._release()
 
     async def _write_group(self) -> None:
         bodies: list[ByteChunks] = []
@@ -124,10 +167,7 @@ class Committer:
         began = perf_counter()
         outcome = await self._writer.append(bodies, self.durable)
         if isinstance(outcome, Appended):
-            if self.metrics is not None:
-                self.metrics.synced(perf_counter() - began, len(bodies), size)
-            self.durable = outcome.position
-            self._release()
+            self._written(outcome.position, perf_counter() - began, len(bodies), size)
         elif isinstance(outcome, AppendFenced):
             raise errors.Fenced(f"another owner has written up to position {outcome.actual}")
         elif isinstance(outcome, EntryTooLarge):
@@ -163,6 +203,7 @@ class Committer:
     async def close(self) -> None:
         """Write what is queued, then refuse everything. Nothing new is accepted once `closing` is set."""
         self.closing = True
+        self._write_soon()
         while self._task is not None and self.failure is None:
             await asyncio.shield(self._task)
         self.fail(Closed("the broker is closed"))

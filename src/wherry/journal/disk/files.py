@@ -30,6 +30,12 @@ class File(Protocol):
             The write or the sync failed. What reached the disk is unknown.
         """
 
+    def is_quick(self) -> bool:
+        """Return whether `write_at_once` may be called: a sync takes a few hundred microseconds at most, by its past."""
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
+        """Write and sync as `write` does, in the thread of the caller. No other write may be under way."""
+
     def close(self) -> None: ...
 
 

@@ -5,7 +5,8 @@ device did; never retry a sync that failed, because the kernel may have dropped 
 second time; and never map a file into memory, because a disk error would then be a signal and not an exception.
 
 Threads: writes go through one thread (`worker`), so that writes to a file and its closing happen in the order of the
-calls, and a write with its sync is one job. Everything else shares a small pool.
+calls, and a write with its sync is one job. Where syncs are quick, small writes are made by the thread of the loop
+itself (`SyncPace`). Everything else shares a small pool.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
+from time import perf_counter
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -32,6 +34,11 @@ PARTIAL_SUFFIX: Final = ".partial"  # a file that does not have its final name y
 IOV_PARTS_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 POOL_THREADS: Final = 2
 
+QUICK_SYNC_S: Final = 0.0004
+"""Syncs that take longer on average are left to the worker thread: two hand-overs cost the loop about 0.1 ms."""
+PACE_SYNCS: Final = 8
+"""The weight of the past in the average, in syncs."""
+
 T = TypeVar("T")
 
 
@@ -39,19 +46,52 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """The files contain messages, secrets of webhooks and URLs of callbacks: no other user may read them."""
 
 
-class RealFile:
-    """One open file; all its methods go through the writer thread, in order."""
+class SyncPace:
+    """How long syncs of a directory take, by a running average; it decides in which thread small writes are made.
 
-    def __init__(self, path: str, size: int, fd: int, writer: Worker) -> None:
+    A slow sync in the thread of the loop counts as well: after one of 10 ms about a dozen quick ones in the worker
+    thread have to follow.
+    """
+
+    __slots__ = ("average_s",)
+
+    def __init__(self) -> None:
+        self.average_s = 0.0
+
+    def is_quick(self) -> bool:
+        """Return whether the loop may wait for a sync itself."""
+        return self.average_s <= QUICK_SYNC_S
+
+    def note(self, seconds: float) -> None:
+        """Note how long a write with its sync took."""
+        self.average_s += (seconds - self.average_s) / PACE_SYNCS
+
+
+class RealFile:
+    """One open file; its methods but `write_at_once` go through the writer thread, in order."""
+
+    def __init__(self, path: str, size: int, fd: int, writer: Worker, pace: SyncPace) -> None:
         self.path, self.size = path, size
         self._fd: int | None = fd
         self._writer = writer
+        self._pace = pace
 
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
         """Write and fdatasync as one job; see `File.write`."""
+        await self._writer.do(partial(_write_and_sync, self._open_fd(), offset, parts, self._pace))
+
+    def is_quick(self) -> bool:
+        """See `File.is_quick`."""
+        return self._pace.is_quick()
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
+        """See `File.write_at_once`."""
+        _write_and_sync(self._open_fd(), offset, [b"".join(parts)], self._pace)
+
+    def _open_fd(self) -> int:
         if self._fd is None:
             raise Closed(f"{self.path} is closed")
-        await self._writer.do(partial(_write_and_sync, self._fd, offset, parts))
+        return self._fd
 
     def close(self) -> None:
         """Close after the writes under way: their descriptor must not be reused for another file before."""
@@ -68,6 +108,7 @@ class RealFiles:
         self._lock_fd: int | None = None
         self._numbers = count()
         self._writer: Worker | None = None
+        self._pace = SyncPace()
         self._pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
@@ -142,7 +183,7 @@ class RealFiles:
         except asyncio.CancelledError:
             opening.add_done_callback(_close_opened)
             raise
-        return RealFile(path, os.fstat(fd).st_size, fd, self._writer)
+        return RealFile(path, os.fstat(fd).st_size, fd, self._writer, self._pace)
 
     def _list(self) -> dict[str, int]:
         found = (path for path in self.root.rglob("*") if path.is_file())
@@ -196,9 +237,11 @@ class RealFiles:
         _sync_folders([target.parent for target in targets])
 
 
-def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
+def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes], pace: SyncPace) -> None:
+    began = perf_counter()
     _write_all(fd, offset, parts)
     os.fdatasync(fd)
+    pace.note(perf_counter() - began)
 
 
 def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:

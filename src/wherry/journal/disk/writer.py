@@ -108,6 +108,35 @@ class DiskWriter:
                 self._writing_bytes = 0
             return Appended(self.last)
 
+    def append_at_once(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Appended | None:
+        """See `Writer.append_at_once`. Only into the rest of the current file, and while the disk is quick."""
+        if self._writing.locked() or self._failed or self._closed or expected != self.last or not self._file.is_quick():
+            return None
+        current, size = self.kept[-1], 0
+        for parts in bodies:
+            length = byte_count(parts)
+            if length > self.entry_bytes_max:
+                return None
+            size += frame_bytes(length)
+        if size > current.rest_bytes:
+            return None
+        try:
+            self._file.write_at_once(current.end, self._frames(bodies, current))
+        except OSError as error:
+            self._failed = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise self._failure() from error
+        current.end += size
+        self.last += len(bodies)
+        self.look_ahead()
+        return Appended(self.last)
+
+    def _frames(self, bodies: Sequence[Sequence[Bytes]], file: JournalFile) -> list[Bytes]:
+        """Return the frames of the next entries."""
+        frames: list[Bytes] = []
+        for position, parts in enumerate(bodies, self.last + 1):
+            frames += encode_frame(position, self.last, parts, file.header.seed)
+        return frames
+
     def look_ahead(self) -> None:
         """Have the next file allocated once this one is half full, so that rolling over does not wait for it."""
         if self.kept[-1].end > self.kept[-1].header.size // 2:
@@ -224,9 +253,7 @@ class DiskWriter:
                 self._file = file
                 self.kept.append(begun)
             current = self.kept[-1]
-            frames: list[Bytes] = []
-            for index, parts in enumerate(bodies[done : done + count], self.last + 1):
-                frames += encode_frame(index, self.last, parts, current.header.seed)
+            frames = self._frames(bodies[done : done + count], current)
             if frames:
                 await self._file.write(current.end, frames)
             written = sum(sizes[done : done + count])

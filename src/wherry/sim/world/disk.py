@@ -129,6 +129,18 @@ class SimFiles:
         self._last_write = done
         await self._detached(self._write_in_turn(file, path, offset, parts, before, done))
 
+    def is_quick(self) -> bool:
+        """Return whether the loop itself may write, by chance: both ways of writing are to be met."""
+        return self._disk.chance(self._disk.faults.quick)
+
+    def write_at_once(self, file: Sectors, path: str, offset: int, parts: Sequence[Bytes]) -> None:
+        """Write and sync for `SimFile.write_at_once`. No crash comes between: the process dies between two callbacks."""
+        self._check_alive()
+        self._disk.note(f"write {path}")
+        self._write(file, path, offset, b"".join(parts))
+        self._disk.note(f"sync {path}")
+        self._sync_now(file, path, file.last)
+
     async def _preallocate(self, path: str, size: int, recycled: str | None) -> SimFile:
         if recycled is None:
             source, file = await self._create_partial(path)
@@ -218,6 +230,9 @@ class SimFiles:
     async def _sync(self, file: Sectors, path: str) -> None:
         covered = file.last
         await self._step("sync", path)
+        self._sync_now(file, path, covered)
+
+    def _sync_now(self, file: Sectors, path: str, covered: int) -> None:
         if self._disk.chance(self._disk.faults.sync_fails):
             file.drop_cache(self._disk.random, self._disk.share)
             raise _os_error(errno.EIO, path)
@@ -277,13 +292,26 @@ class SimFile:
         self._file = file
         self._closed = False
 
+    def is_quick(self) -> bool:
+        """See `File.is_quick`."""
+        return self._files.is_quick()
+
+    def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
+        """See `File.write_at_once`."""
+        self._check(offset, parts)
+        self._files.write_at_once(self._file, self.path, offset, parts)
+
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
+        """See `File.write`."""
+        self._check(offset, parts)
+        await self._files.write(self._file, self.path, offset, parts)
+
+    def _check(self, offset: int, parts: Sequence[Bytes]) -> None:
         if self._closed:
             raise Closed(f"{self.path} is closed")
         end = offset + sum(memoryview(part).nbytes for part in parts)
         if offset < 0 or end > self.size:
             raise ValueError(f"{self.path}: bytes {offset} to {end} were to be written into {self.size} preallocated")
-        await self._files.write(self._file, self.path, offset, parts)
 
     def close(self) -> None:
         self._closed = True
