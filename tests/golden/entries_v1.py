@@ -17,6 +17,7 @@ from wherry.model.catalog.route import Binding, Route
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.model.ops import Entry
+from wherry.model.row_batch import AS_ROWS, of_columns, of_payloads
 from wherry.model.schema import MESSAGE, STORED, Message, compact, presence
 
 AT_US = 1_700_000_000_123_456
@@ -166,6 +167,19 @@ USER = Key(
     user=User(salt=b"salt", tags=("administrator",), grants=(Grant("/", "", "^jobs$", ".*"),)),
 )
 
+ROWS = of_columns(
+    {
+        "payload": [b"a", b"\x00\xff"],
+        "key": ["k ☃", None],
+        "priority": [0, 65_535],
+        "due": [BIG, None],
+        "expires": [None, 7],
+        "headers": [[("h", "1"), ("", "2")], None],
+        "envelope": [None, b"\x01"],
+    }
+)
+BARE = of_payloads([b"alone"])
+
 ADDED: dict[str, Entry] = {
     "key": Entry(AT_US, [ops.PutKey(USER)]),
     "seq": Entry(AT_US, [ops.Sequenced(1, "k ☃", 0, 5, column(0, 7, 5), (1 << 63) - 1)]),
@@ -173,5 +187,14 @@ ADDED: dict[str, Entry] = {
     "commit": Entry(
         AT_US, [ops.Commit("job/1", column(7, -1), ["job/1/0 ☃", "job/1/1"]), ops.Commit("j", column(), [])]
     ),
+    "pub": Entry(
+        AT_US,
+        [
+            ops.Publish(1, 0, 7, 2, ROWS.columns | AS_ROWS, ROWS.size),
+            ops.Publish(1, 0, 9, 1, BARE.columns | AS_ROWS, BARE.size),
+            ops.Publish(1, 0, 10, 3, presence(PLAIN), 11),
+        ],
+        [ROWS, BARE, PLAIN],
+    ),
 }
-"""Entries with fields that came later; they are in a folder of their own, since a file never changes."""
+"""Entries with fields, or bodies, that came later; they are in a folder of their own, since a file never changes."""

@@ -6,13 +6,14 @@
     └──────────────┴─────────────────────────────┴─────┴──────────────────┴─────┴───
 
 The control part is small and holds everything but the messages. A batch has no schema of its own: the `columns` of its
-operation define it. Batches are aligned to 8 bytes so that they can be read in place.
+operation define it. Batches are aligned to 8 bytes so that they can be read in place. A few messages are stored as
+values and not as Arrow (`AS_ROWS` in `columns`): msgpack, a list for each column, in the order of `schema.STORED`.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from wherry.journal.disk.files import Bytes
 from wherry.model import ops
 from wherry.model.ipc import ByteChunks
 from wherry.model.ops import AnyOp, Entry
+from wherry.model.row_batch import AS_ROWS, RowBatch, of_bodies
 from wherry.model.schema import stored_schema
 
 _LENGTH = struct.Struct("<I")
@@ -55,6 +57,11 @@ def unpack_array(kind: object, value: object) -> object:
     raise NotImplementedError(f"{kind} is not how arrays travel")
 
 
+UNREADABLE = (pa.ArrowException, msgspec.DecodeError, ValueError, TypeError, KeyError, OSError)
+"""What `Packed.unpack` raises for bytes that are no batch."""
+
+_ROWS_ENCODER = msgspec.msgpack.Encoder()
+_ROWS_DECODER = msgspec.msgpack.Decoder(list[list[Any]])
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=pack_array)
 _DECODER = msgspec.msgpack.Decoder(Control, dec_hook=unpack_array)
 
@@ -70,7 +77,7 @@ def columns_of(op: AnyOp) -> int | None:
 
 def encode(entry: Entry) -> tuple[ByteChunks, int, Entry]:
     """Encode an entry: return chunks to write, their size, and the same entry with the batches to keep in memory."""
-    bodies = [adopt(batch) for batch in entry.batches]
+    bodies = [_body(batch) for batch in entry.batches]
     control = _ENCODER.encode(Control(entry.at_us, entry.ops, [size for _, _, size in bodies]))
     head = _LENGTH.pack(len(control)) + control
     parts: ByteChunks = [head + _padding(len(head))]
@@ -84,6 +91,14 @@ def encode(entry: Entry) -> tuple[ByteChunks, int, Entry]:
     return parts, total, Entry(entry.at_us, entry.ops, [kept for kept, _, _ in bodies], entry.volatile)
 
 
+def _body(batch: pa.RecordBatch | RowBatch) -> tuple[pa.RecordBatch | RowBatch, ByteChunks, int]:
+    """Return the batch to keep, its bytes as chunks to write, and their size."""
+    if not isinstance(batch, RowBatch):
+        return adopt(batch)
+    body = _ROWS_ENCODER.encode(batch.bodies())
+    return batch, [body], len(body)
+
+
 class Packed(NamedTuple):
     """A batch that is not decoded yet: many messages are settled later in the journal and never need to be decoded."""
 
@@ -92,8 +107,10 @@ class Packed(NamedTuple):
     size: int
     columns: int
 
-    def unpack(self) -> pa.RecordBatch:
-        """Decode the batch, which keeps the bytes in memory."""
+    def unpack(self) -> pa.RecordBatch | RowBatch:
+        """Decode the batch. One of Arrow keeps the bytes in memory."""
+        if self.columns & AS_ROWS:
+            return of_bodies(self.columns, _ROWS_DECODER.decode(memoryview(self.body)[self.at : self.at + self.size]))
         schema = stored_schema(self.columns)
         return pa.ipc.read_record_batch(pa.py_buffer(self.body).slice(self.at, self.size), schema)
 
@@ -122,7 +139,7 @@ def decode(body: Bytes) -> Entry:
     control, packed = split(body)
     try:
         return Entry(control.at_us, control.ops, [each.unpack() for each in packed])
-    except (pa.ArrowException, ValueError, OSError) as fault:
+    except UNREADABLE as fault:
         raise Undecodable(str(fault)) from fault
 
 

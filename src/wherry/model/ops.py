@@ -20,6 +20,7 @@ from wherry.model.catalog.key import Key
 from wherry.model.catalog.route import Binding, Route
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
+from wherry.model.row_batch import RowBatch
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -116,7 +117,8 @@ class Unbind(Op, frozen=True, tag="bind-"):
 class Publish(Op, frozen=True, tag="pub"):
     """Messages `base .. base+count` were published to a partition; the body is the next batch of the entry.
 
-    `dead` is the reason if they did not fit and became dead letters at once. Offsets between the last message and
+    `columns` is the bit set of its columns, with `AS_ROWS` if the batch is a row batch and not Arrow. `dead` is the
+    reason if the messages did not fit and became dead letters at once. Offsets between the last message and
     `base` belonged to transient messages, which are gone.
     """
 
@@ -352,7 +354,7 @@ class Entry:
 
     at_us: int
     ops: list[AnyOp]
-    batches: list[pa.RecordBatch] = field(default_factory=list)
+    batches: list[pa.RecordBatch | RowBatch] = field(default_factory=list)
     volatile: bool = False
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.commit.commit import WhenDurable
-from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering
+from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering, Submittable
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
@@ -19,7 +19,8 @@ from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
-from wherry.model.schema import PlainBatch, Publishable, compact
+from wherry.model.row_batch import RowBatch
+from wherry.model.schema import Publishable, compact
 
 
 class PublishCalls(BrokerCalls):
@@ -84,13 +85,19 @@ class PublishCalls(BrokerCalls):
         return answer
 
     def _trace(
-        self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int, position: int | None = None
+        self,
+        topic: str,
+        batch: pa.RecordBatch | RowBatch,
+        answer: Published,
+        began_us: int,
+        position: int | None = None,
     ) -> None:
         if self.shard.tracing is not None:
-            self.shard.tracing.published(topic, batch, answer, began_us, position)
+            columns = batch.batch if isinstance(batch, RowBatch) else batch
+            self.shard.tracing.published(topic, columns, answer, began_us, position)
 
     async def submit(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
+        self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published | WherryError]:
         """Publish without waiting for the disk: return the position that `stored` waits for, and the answer.
 
@@ -105,7 +112,7 @@ class PublishCalls(BrokerCalls):
         return position, answer
 
     def submit_at_once(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
+        self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published | WherryError] | None:
         """Publish as `submit` does; return None, with nothing published, if the call has to wait for something."""
         began_us = self.shard.clock.wall_us()
@@ -130,17 +137,17 @@ class PublishCalls(BrokerCalls):
             self.shard.metrics.refused(topic, fault)
 
     async def _submitted(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
-    ) -> tuple[int, Published, pa.RecordBatch]:
+        self, topic: str, messages: Submittable, options: PublishOptions
+    ) -> tuple[int, Published, pa.RecordBatch | RowBatch]:
         batch, choose = self._publishing(topic, messages, options)
         return *self._position_and_answer(*await self.shard.decide(choose)), batch
 
     def _publishing(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
-    ) -> tuple[pa.RecordBatch, Choice[Published]]:
+        self, topic: str, messages: Submittable, options: PublishOptions
+    ) -> tuple[pa.RecordBatch | RowBatch, Choice[Published]]:
         """Return messages as a checked batch, and the decision that publishes it."""
         state = self.shard.state
-        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+        batch = _checked(messages, state.topic(topic).config.payload_bytes_max)
         return batch, lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
 
     def _position_and_answer(self, position: int, answer: Published) -> tuple[int, Published]:
@@ -247,3 +254,12 @@ class PublishCalls(BrokerCalls):
     async def abort(self, key: str) -> None:
         """Throw away what is staged under a key."""
         await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))
+
+
+def _checked(messages: Submittable, payload_bytes_max: int) -> pa.RecordBatch | RowBatch:
+    """Return messages as a checked batch. Of a row batch only the sizes of the payloads are unchecked."""
+    if not isinstance(messages, RowBatch):
+        return compact(messages, payload_bytes_max)
+    if messages.size > payload_bytes_max and max(map(len, messages.values["payload"])) > payload_bytes_max:
+        return compact(messages.batch, payload_bytes_max)
+    return messages

@@ -19,15 +19,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from wherry.model.calls.publish import Published, PublishOptions
-from wherry.model.calls.rows import Handling, Rows
+from wherry.model.calls.rows import Handling, Rows, are_checked
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReached, TooLarge, WherryError
-from wherry.model.limits import ENVELOPE_BYTES_MAX
+from wherry.model.limits import ENVELOPE_BYTES_MAX, PRIORITY_DEFAULT
+from wherry.model.row_batch import ROWS_BYTES_MAX, ROWS_MAX, RowBatch, of_columns, of_payloads
 from wherry.model.schema import TYPES, PlainBatch, Publishable, plain_batch
 
 BATCH_BYTES_MAX = 8 << 20
@@ -47,17 +48,21 @@ _AS_GIVEN = Handling(persistent=True)
 _log = logging.getLogger("wherry.publish")
 
 
+Submittable: TypeAlias = Publishable | PlainBatch | RowBatch
+"""What can be submitted: anything publishable, or messages of this process that are checked already."""
+
+
 class SubmitPort(Protocol):
     """The calls of a broker that gathering needs."""
 
     def find_topic(self, name: str) -> Topic | None: ...
 
     async def submit(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
+        self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published | WherryError]: ...
 
     def submit_at_once(
-        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
+        self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published | WherryError] | None: ...
 
     def count_refusal(self, topic: str, fault: WherryError) -> None: ...
@@ -121,11 +126,13 @@ class TopicBatch:
             and (rows.envelope is None or len(rows.envelope) <= ENVELOPE_BYTES_MAX)
         )
 
-    def content(self, runs: list[Run]) -> tuple[Publishable | PlainBatch, PublishOptions]:
+    def content(self, runs: list[Run]) -> tuple[Submittable, PublishOptions]:
         """Return what a call publishes: the messages of these runs, and its options."""
         if self.whole is not None:
             return self.whole
-        return (plain_columns(runs) if self.is_plain else columns(runs)), OPTIONS[self.persistent]
+        few = self.size <= ROWS_BYTES_MAX and len(runs) <= ROWS_MAX
+        messages = (row_batch(runs) if few else None) or (plain_columns(runs) if self.is_plain else columns(runs))
+        return messages, OPTIONS[self.persistent]
 
 
 @dataclass(slots=True, eq=False)
@@ -395,12 +402,11 @@ def _answer_part(part: AnsweredRuns) -> None:
 
 def _answer_of_call(answer: Published, start: int, count: int) -> Published:
     """Return the part of a batch's answer for one call; the last `dead` messages of the batch are dead letters."""
-    total = len(answer.offset)
+    total = len(answer)
     if count == total:
         return answer
     stop = start + count
-    dead = max(0, stop - max(start, total - answer.dead))
-    return Published(answer.partition[start:stop], answer.offset[start:stop], dead=dead, durable=answer.durable)
+    return answer.part(start, stop, dead=max(0, stop - max(start, total - answer.dead)))
 
 
 def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
@@ -422,18 +428,44 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     return parts
 
 
+def row_batch(runs: list[Run]) -> RowBatch | None:
+    """Return a few messages as values; None if there are too many, or one that has to be checked as columns."""
+    payloads, _ = _payloads(runs)
+    if len(payloads) > ROWS_MAX:
+        return None
+    if len(runs) == 1 and _is_bare(runs[0]):
+        return of_payloads(payloads)
+    if not all(are_checked(run.rows, run.handling) for run in runs):
+        return None
+    values = _values(runs)
+    if "priority" in values:
+        values["priority"] = [PRIORITY_DEFAULT if each is None else each for each in values["priority"]]
+    return of_columns(values)
+
+
+def _is_bare(run: Run) -> bool:
+    """Return whether messages have nothing but their payloads."""
+    rows = run.rows
+    return rows.envelope is None and (rows.key, rows.headers, rows.id) == _NO_MORE and run.handling[1:] == _NO_MORE
+
+
 def columns(runs: list[Run]) -> pa.RecordBatch:
     """Make columns of rows, without columns that have no values."""
+    present = _values(runs)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, TYPES[name]) for name, values in present.items()], names=list(present)
+    )
+
+
+def _values(runs: list[Run]) -> dict[str, list[Any]]:
+    """Return the values of rows by column, without columns that have no values."""
     payloads, counts = _payloads(runs)
     made = {"payload": payloads, "envelope": _column([run.rows.envelope for run in runs], counts)}
     for name in ("key", "headers", "id"):
         made[name] = _column([getattr(run.rows, name) for run in runs], counts)
     for at, name in enumerate(("priority", "expires", "due"), 1):
         made[name] = _column([run.handling[at] for run in runs], counts)
-    present = {name: values for name, values in made.items() if values is not None}
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, TYPES[name]) for name, values in present.items()], names=list(present)
-    )
+    return {name: values for name, values in made.items() if values is not None}
 
 
 def plain_columns(runs: list[Run]) -> PlainBatch:

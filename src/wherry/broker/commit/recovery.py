@@ -20,12 +20,13 @@ from wherry.journal import checkpoint as checkpoints
 from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
-from wherry.journal.codec import Control, Packed, Undecodable, split
+from wherry.journal.codec import UNREADABLE, Control, Packed, Undecodable, split
 from wherry.journal.disk.files import Bytes, Files
 from wherry.journal.engine import Engine
 from wherry.model import ops
 from wherry.model.errors import Corrupt
 from wherry.model.ops import Entry
+from wherry.model.row_batch import RowBatch
 
 COPY_BYTES = 1 << 16
 """Smaller batches are copied out of the large block they were read in, so that they do not keep it alive."""
@@ -131,10 +132,10 @@ def _split(position: int, body: Bytes) -> tuple[Control, list[Packed]]:
         raise _unreadable(position, fault) from None
 
 
-def _unpacked(position: int, packed: list[Packed]) -> list[pa.RecordBatch]:
+def _unpacked(position: int, packed: list[Packed]) -> list[pa.RecordBatch | RowBatch]:
     try:
         batches = [each.unpack() for each in packed]
-    except (pa.ArrowException, ValueError, OSError) as fault:
+    except UNREADABLE as fault:
         raise _unreadable(position, fault) from None
     pairs = zip(batches, packed, strict=True)
     return [_copied(batch) if each.size < COPY_BYTES <= len(each.body) else batch for batch, each in pairs]
@@ -144,7 +145,10 @@ def _unreadable(position: int, fault: Exception) -> Corrupt:
     return Corrupt("journal", position, f"entry {position} cannot be read: {fault}")
 
 
-def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _copied(batch: pa.RecordBatch | RowBatch) -> pa.RecordBatch | RowBatch:
+    """Return a batch that does not keep a large entry in memory; a row batch never does."""
+    if isinstance(batch, RowBatch):
+        return batch
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 

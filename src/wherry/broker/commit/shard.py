@@ -44,6 +44,7 @@ from wherry.model import ops
 from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError, WriterFailed
 from wherry.model.ipc import ByteChunks
 from wherry.model.ops import Entry
+from wherry.model.row_batch import RowBatch
 
 if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
@@ -242,7 +243,7 @@ class Shard:
         encoded: list[tuple[ByteChunks, int, Entry]] = []
         for entry in entries:
             if entry.volatile:
-                kept = [adopt(batch)[0] for batch in entry.batches]
+                kept = [batch if isinstance(batch, RowBatch) else adopt(batch)[0] for batch in entry.batches]
                 encoded.append(([], 0, Entry(entry.at_us, entry.ops, kept, volatile=True)))
                 continue
             parts, size, own = encode(entry)

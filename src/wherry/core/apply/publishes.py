@@ -24,9 +24,14 @@ from wherry.core.state.stages import OpenStage, StagedBatch
 from wherry.core.state.state import TopicState
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
-from wherry.model.schema import integers
+from wherry.model.row_batch import RowBatch
+from wherry.model.schema import BIT, integers
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+_TIMED = BIT["due"] | BIT["expires"]
+_NO_RANKS = np.empty(0, np.int64)
+"""In a fifo the offset is the rank, so nothing reads this."""
 
 
 def _publish(step: Step, op: ops.Publish) -> None:
@@ -35,7 +40,7 @@ def _publish(step: Step, op: ops.Publish) -> None:
     step.effects.stored.append(Stored(op.topic, op.partition, op.base, batch, step.at_us, index))
 
 
-def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch) -> None:
+def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch | RowBatch) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partition(op.partition)
     partition.skip_to(op.base)
@@ -43,12 +48,33 @@ def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch) -> None:
     topic.oldest.note(op.partition, step.at_us)
     if step.volatile:
         partition.transient.add_range(op.base, op.base + op.count)
-    _index_ids(topic, op, batch)
-    if op.dead:
+    if isinstance(batch, RowBatch):
+        _admit_rows(step, topic, partition, op, batch)
+    elif op.dead:
+        _index_ids(topic, op, batch)
         _publish_dead(step, topic, partition, op)
     else:
+        _index_ids(topic, op, batch)
         _admit_all(step, topic, partition, op, batch)
     step.effects.maybe_ready[op.topic] = None
+
+
+def _admit_rows(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, rows: RowBatch) -> None:
+    """Admit as `_admit_all` does, without columns where no message has a time of its own."""
+    if op.columns & _TIMED or topic.config.order == "timeline":
+        _admit_all(step, topic, partition, op, rows.batch)
+        return
+    ranks = rows.values.get("priority") if topic.config.order == "priority" else None
+    rank = _NO_RANKS if ranks is None else np.array(ranks, np.int64)
+    if ranks is None and topic.config.order == "priority":
+        rank = np.full(op.count, PRIORITY_DEFAULT, np.int64)
+    for subscription in topic.subscriptions.values():
+        step.state.reader(subscription, op.partition, op.base).waiting.admit(op.base, op.count, rank)
+        if subscription.config.buffer_bytes is not None:
+            subscription.backlog_bytes += op.bytes
+    topic.messages += op.count
+    topic.bytes += op.bytes
+    topic.count("published", op.count)
 
 
 def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, batch: pa.RecordBatch) -> None:

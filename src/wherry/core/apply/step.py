@@ -15,6 +15,7 @@ from wherry.core.state import fates
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import State, TopicState
 from wherry.model.calls.fate import WAITING
+from wherry.model.row_batch import RowBatch
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -25,7 +26,7 @@ class Stored(NamedTuple):
     topic: int
     partition: int
     base: int
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch | RowBatch
     published_us: int
     batch_index: int
     """The number of the batch in its entry; not used if `staged` is set."""
@@ -64,11 +65,11 @@ class Step(NamedTuple):
     state: State
     at_us: int
     volatile: bool
-    batches: list[pa.RecordBatch]
+    batches: list[pa.RecordBatch | RowBatch]
     effects: Effects
     total: int
 
-    def next_batch(self) -> tuple[pa.RecordBatch, int]:
+    def next_batch(self) -> tuple[pa.RecordBatch | RowBatch, int]:
         """Return the next batch of the entry, and its number."""
         index = self.total - len(self.batches)
         return self.batches.pop(0), index

@@ -20,6 +20,7 @@ from wherry.model import check, limits, ops
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import DuplicateId, InvalidInput, OutOfSequence
 from wherry.model.ops import AnyOp, Entry
+from wherry.model.row_batch import AS_ROWS, RowBatch
 from wherry.model.schema import content_bytes, presence
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -40,13 +41,17 @@ class PartitionBatch(NamedTuple):
 
 
 def decide(
-    state: State, topic: TopicState, batch: pa.RecordBatch, options: PublishOptions, now_us: int
+    state: State, topic: TopicState, batch: pa.RecordBatch | RowBatch, options: PublishOptions, now_us: int
 ) -> tuple[list[Entry], Published]:
     """Return the entries that a publish writes (none for a repeat) and the answer to the producer.
 
     Raises `Cold` when bodies are needed to compare ids. Changes nothing but the round-robin counter of the topic.
     """
     options.checked(topic.config)
+    if isinstance(batch, RowBatch):
+        if _are_simple(topic, batch, options):
+            return _decide_rows(topic, batch, options, now_us)
+        batch = batch.batch
     if options.callback is not None:
         topic.outbox.check(options.callback)
     persistent = topic.config.persistent if options.persistent is None else options.persistent
@@ -88,6 +93,33 @@ def decide(
         ]
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
     answer.dead, answer.durable = batch.num_rows - live, persistent
+    return joined([*before, entry]) if before else [entry], answer
+
+
+def _are_simple(topic: TopicState, rows: RowBatch, options: PublishOptions) -> bool:
+    """Return whether rows are published without a choice: one partition, no sequence, callback or bound in the way."""
+    config = topic.config
+    return (
+        config.partitions == 1
+        and options.producer is None
+        and options.callback is None
+        and (config.messages_max is None or topic.messages + rows.num_rows <= config.messages_max)
+        and (config.bytes_max is None or topic.bytes + rows.size <= config.bytes_max)
+    )
+
+
+def _decide_rows(
+    topic: TopicState, rows: RowBatch, options: PublishOptions, now_us: int
+) -> tuple[list[Entry], Published]:
+    """Decide as `decide` does where every answer is known: all messages wait in partition 0, at the next offsets."""
+    persistent = topic.config.persistent if options.persistent is None else options.persistent
+    base, count = topic.next_offset(0), rows.num_rows
+    if base + count > limits.OFFSET_MAX:
+        check.integer("offset", base + count, 0, limits.OFFSET_MAX)
+    publish = ops.Publish(topic.number, 0, base, count, rows.columns | AS_ROWS, rows.size)
+    entry = Entry(now_us, [publish], [rows], volatile=not persistent)
+    answer = Published.run(0, base, count, durable=persistent)
+    before = [] if persistent else reserve(topic, [(0, base + count)], now_us)
     return joined([*before, entry]) if before else [entry], answer
 
 

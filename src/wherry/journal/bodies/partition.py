@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from wherry.journal.bodies.segment import Segment
 from wherry.journal.codec import Packed
+from wherry.model.row_batch import RowBatch
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -54,7 +55,7 @@ class CachedBatch:
         topic: int,
         partition: int,
         base: int,
-        batch: pa.RecordBatch | Packed,
+        batch: pa.RecordBatch | RowBatch | Packed,
         published_us: int,
         position: int,
         index: int,
@@ -64,7 +65,7 @@ class CachedBatch:
         self.topic, self.partition, self.base, self.published_us = topic, partition, base, published_us
         self.position, self.index, self.gate = position, index, gate
         self._batch = batch
-        self.count = self.batch.num_rows if count is None else count
+        self.count = self._unpacked().num_rows if count is None else count
         """Messages of the batch."""
         self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
         """Bytes of memory that count for it."""
@@ -72,10 +73,21 @@ class CachedBatch:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The messages. Threads may read this as well: decoding twice does no harm."""
-        if isinstance(self._batch, Packed):
-            self._batch = self._batch.unpack()
-        return self._batch
+        """The messages as columns. Threads may read this as well: decoding twice does no harm."""
+        found = self._unpacked()
+        return found.batch if isinstance(found, RowBatch) else found
+
+    @property
+    def rows(self) -> RowBatch | None:
+        """The messages as values, if they were published so."""
+        found = self._unpacked()
+        return found if isinstance(found, RowBatch) else None
+
+    def _unpacked(self) -> pa.RecordBatch | RowBatch:
+        found = self._batch
+        if isinstance(found, Packed):
+            found = self._batch = found.unpack()
+        return found
 
     def row(self) -> CachedRow:
         """Return what a checkpoint stores of the batch."""

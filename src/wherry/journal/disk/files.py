@@ -31,7 +31,7 @@ class File(Protocol):
         """
 
     def is_quick(self) -> bool:
-        """Return whether `write_at_once` may be called: a sync takes a few hundred microseconds at most, by its past."""
+        """Return whether `write_at_once` may be called: recent syncs took a few hundred microseconds at most."""
 
     def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
         """Write and sync as `write` does, in the thread of the caller. No other write may be under way."""

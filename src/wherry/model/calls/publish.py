@@ -75,17 +75,68 @@ class PublishOptions:
 _PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
 
 
-@dataclass(slots=True)
 class Published:
-    """Where the messages of one call are, row by row. `repeated`: an earlier call had published them."""
+    """Where the messages of one call are, row by row. `repeated`: an earlier call had published them.
 
-    partition: Int64
-    offset: Int64
-    repeated: bool = False
-    dead: int = 0
-    durable: bool = True
+    An answer about one run of offsets is kept as three numbers, and its columns are made when they are asked for.
+    """
+
+    __slots__ = ("_columns", "_run", "dead", "durable", "repeated")
+
+    def __init__(
+        self, partition: Int64, offset: Int64, repeated: bool = False, dead: int = 0, durable: bool = True
+    ) -> None:
+        self._columns: tuple[Int64, Int64] | None = (partition, offset)
+        self._run: tuple[int, int, int] | None = None
+        self.repeated, self.dead, self.durable = repeated, dead, durable
+
+    @classmethod
+    def run(cls, partition: int, first: int, count: int, *, durable: bool = True) -> Published:
+        """Return the answer for messages that are in one partition, at consecutive offsets from `first` on."""
+        made = cls.__new__(cls)
+        made._columns, made._run = None, (partition, first, count)
+        made.repeated, made.dead, made.durable = False, 0, durable
+        return made
+
+    def one_run(self) -> tuple[int, int, int] | None:
+        """Return partition, first offset and count if the answer was made of one run; else None."""
+        return self._run
+
+    def part(self, start: int, stop: int, *, dead: int = 0) -> Published:
+        """Return the answer for some of the messages, of which `dead` are dead letters."""
+        if self._run is not None:
+            partition, first, _ = self._run
+            return Published.run(partition, first + start, stop - start, durable=self.durable)
+        return Published(self.partition[start:stop], self.offset[start:stop], dead=dead, durable=self.durable)
+
+    @property
+    def partition(self) -> Int64:
+        """The partition of each message."""
+        return self._arrays()[0]
+
+    @property
+    def offset(self) -> Int64:
+        """The offset of each message."""
+        return self._arrays()[1]
+
+    def __len__(self) -> int:
+        return self._run[2] if self._run is not None else len(self.offset)
+
+    def __repr__(self) -> str:
+        flags = f"repeated={self.repeated}, dead={self.dead}, durable={self.durable}"
+        return f"Published(partition={self.partition.tolist()}, offset={self.offset.tolist()}, {flags})"
+
+    def _arrays(self) -> tuple[Int64, Int64]:
+        if self._columns is None:
+            assert self._run is not None
+            partition, first, count = self._run
+            self._columns = np.full(count, partition), np.arange(first, first + count)
+        return self._columns
 
     def ids(self, start: int = 0, stop: int | None = None) -> list[str]:
         """Return the default ids of some of the messages; a message with an id of its own has that id instead."""
+        if self._run is not None:
+            number, first, count = self._run
+            return [f"{number}-{first + at}" for at in range(count)[start:stop]]
         partition, offset = self.partition[start:stop].tolist(), self.offset[start:stop].tolist()
         return [f"{p}-{o}" for p, o in zip(partition, offset, strict=True)]

@@ -83,6 +83,18 @@ def single_row(given: object) -> Row | None:
     return Row(Rows([given.payload], given.envelope, given.key, pairs), *numbers)
 
 
+def are_checked(rows: Rows, handling: Handling) -> bool:
+    """Return whether everything beside the payloads is within its limits, so that it may stay a Python value."""
+    numbers = handling[1:]
+    return (
+        rows.id is None
+        and (rows.envelope is None or _is_envelope(rows.envelope))
+        and (rows.key is None or _is_text(rows.key, limits.KEY_BYTES_MAX))
+        and (rows.headers is None or _are_pairs(rows.headers))
+        and (numbers == (None, None, None) or _are_numbers(*numbers))
+    )
+
+
 def _are_numbers(priority: object, expires_ms: object, due_ms: object) -> bool:
     bounds = ((priority, limits.PRIORITY_MAX), (expires_ms, limits.TIME_MS_MAX), (due_ms, limits.TIME_MS_MAX))
     return all(value is None or (type(value) is int and 0 <= value <= most) for value, most in bounds)
@@ -103,9 +115,13 @@ def _is_text(value: object, bytes_max: int) -> bool:
 
 
 def _are_headers(headers: object) -> bool:
-    if type(headers) is not dict or len(headers) > limits.HEADERS_MAX:
-        return False
+    return type(headers) is dict and _are_pairs(list(headers.items()))
+
+
+def _are_pairs(pairs: list[tuple[str, str]]) -> bool:
     most = limits.HEADERS_BYTES_MAX
-    if not all(_is_text(name, most) and _is_text(value, most) for name, value in headers.items()):
+    if not len(dict(pairs)) == len(pairs) <= limits.HEADERS_MAX:
         return False
-    return sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) <= most
+    if not all(_is_text(name, most) and _is_text(value, most) for name, value in pairs):
+        return False
+    return sum(len(name.encode()) + len(value.encode()) for name, value in pairs) <= most

@@ -22,8 +22,9 @@ class DiskFaults:
     """The faults of a disk: chances from 0 to 1, and durations.
 
     A step takes `delay_us_min` to `delay_us_max`, small ones more often; with the chance `stalls`, up to
-    `stall_ms_max` more. With the chance `quick`, a small write is made by the loop itself, in no time. In a crash or a failed sync, a write is kept whole with the chance `keeps`, lost whole with
-    the chance `loses`, and torn otherwise; a change of names is kept with the chance `keeps_names`.
+    `stall_ms_max` more. With the chance `quick`, a small write is made by the loop itself, in no time. In a crash or a
+    failed sync, a write is kept whole with the chance `keeps`, lost whole with the chance `loses`, and torn otherwise;
+    a change of names is kept with the chance `keeps_names`.
     """
 
     delay_us_min: int = 5

@@ -134,7 +134,7 @@ class SimFiles:
         return self._disk.chance(self._disk.faults.quick)
 
     def write_at_once(self, file: Sectors, path: str, offset: int, parts: Sequence[Bytes]) -> None:
-        """Write and sync for `SimFile.write_at_once`. No crash comes between: the process dies between two callbacks."""
+        """Write and sync for `SimFile.write_at_once`. No crash comes between: processes die between two callbacks."""
         self._check_alive()
         self._disk.note(f"write {path}")
         self._write(file, path, offset, b"".join(parts))
