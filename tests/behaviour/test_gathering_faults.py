@@ -51,6 +51,7 @@ class HeldDisk:
             return await append(*given)
 
         writer.append = held  # type: ignore[method-assign, assignment]
+        writer.append_at_once = lambda *_: None  # type: ignore[method-assign]
 
     def end(self, *, fails: bool = False) -> None:
         self._fault = fails

@@ -11,12 +11,14 @@ from hypothesis.stateful import precondition, rule
 
 from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
+from wherry.broker.commit.gathering import Run, row_batch
 from wherry.core.decide import leasing, publishing, settling
 from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.index.hashing import hash_text
 from wherry.model import ops
 from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.rows import Handling, Rows
 from wherry.model.errors import (
     DuplicateId,
     LimitReached,
@@ -35,6 +37,12 @@ def places(answer: Published) -> list[tuple[int, int]]:
     return list(zip(answer.partition.tolist(), answer.offset.tolist(), strict=True))
 
 
+def run_of(message: Message) -> Run:
+    headers = None if message.headers is None else list(message.headers.items())
+    rows = Rows([message.payload], message.envelope, message.key, headers, message.id)
+    return Run(rows, Handling(True, message.priority, message.expires_ms, message.due_ms), None, separable=False)
+
+
 PLAIN = {"size": 9, "key": "a", "priority": 1, "due": None, "expires": None, "id": None}
 
 
@@ -50,7 +58,7 @@ class Consuming(Core):
         producer=st.none() | st.tuples(st.sampled_from("pq"), st.integers(0, 9)),
         callback=st.sampled_from([None, "http://a", "http://b"]),
     )
-    def publish(self, given, where, producer, callback="http://a"):
+    def publish(self, given, where, producer, callback="http://a", as_rows=False):
         self.upkeep()
         messages = [self.message(row) for row in given]
         options = PublishOptions(
@@ -59,7 +67,7 @@ class Consuming(Core):
             sequence=None if producer is None else producer[1],
             callback=callback,
         )
-        batch = compact(messages)
+        batch = (row_batch(list(map(run_of, messages))) if as_rows else None) or compact(messages)
         before, next_offsets = self.shell.digest(), dict(self.naive.ends)
         try:
             entries, answer = publishing.decide(self.shell.state, self.topic, batch, options, self.now.wall_us)
@@ -92,6 +100,12 @@ class Consuming(Core):
             new.watched = callback is not None
             self.naive.publish(new, self.now_ms)
         assert all(at[1] >= next_offsets.get(at[0], 0) for at in placed)
+
+    @rule(given=rows, timed=st.booleans())
+    def publish_rows(self, given, timed):
+        """Messages that stay Python values on their whole way; most have no time of their own, as in most queues."""
+        times = {} if timed else {"due": None, "expires": None}
+        self.publish([{**row, **times, "id": None} for row in given], None, None, None, as_rows=True)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())

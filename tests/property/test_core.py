@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 
 from tests.examples import scaled
 from tests.property.core_machine import PLENTY
@@ -111,6 +111,20 @@ class Fifo(Rules):
     order = "fifo"
 
 
+class Rows(Rules):
+    """A plain queue of one partition whose messages stay Python values: leased and settled as runs of offsets."""
+
+    order = "fifo"
+
+    @initialize(bound=st.sampled_from([None, None, 12]), overflow=st.sampled_from(["refuse", "drop-oldest"]))
+    def create(self, bound, overflow):
+        super().create(1, bound, overflow, "drop", None, 1_000_000, False)
+
+    def publish(self, given, where, producer, callback=None, as_rows=True):
+        bare = [{**row, "id": None, "due": None, "expires": None} for row in given]
+        super().publish(bare, None, None, None, as_rows=True)
+
+
 class Priority(Rules):
     order = "priority"
 
@@ -120,8 +134,9 @@ class Timeline(Rules):
 
 
 TestFifo = Fifo.TestCase
+TestRows = Rows.TestCase
 TestPriority = Priority.TestCase
 TestTimeline = Timeline.TestCase
-for case in (TestFifo, TestPriority, TestTimeline):
+for case in (TestFifo, TestRows, TestPriority, TestTimeline):
     case.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 del case

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from wherry.model.schema import BIT, STORED, TYPES, stored_schema
+from wherry.model.calls.lease import DeliveredRow
+from wherry.model.limits import ATTEMPT_SHOWN_MAX, PRIORITY_DEFAULT
+from wherry.model.schema import BIT, DELIVERED, STORED, TYPES, delivered, stored_schema
 
 ROWS_MAX: Final = 64
 """Most messages of a row batch: from about here on, columns are cheaper."""
@@ -103,3 +106,38 @@ def _sizes(values: dict[str, list[Any]]) -> list[int]:
 
 def _header_bytes(pairs: list[tuple[str, str]] | None) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in pairs or ())
+
+
+def delivered_row(
+    rows: RowBatch, at: int, offset: int, partition: int, attempt: int, published_us: int
+) -> DeliveredRow:
+    """Return one message of a row batch as a consumer gets it."""
+    shown = min(attempt, ATTEMPT_SHOWN_MAX)
+    values = rows.values
+    if rows.columns == _PLAIN:
+        return DeliveredRow(offset, partition, shown, published_us, values["payload"][at])
+    return DeliveredRow(offset, partition, shown, published_us, **{name: each[at] for name, each in values.items()})
+
+
+def columns_of_rows(delivered_rows: list[DeliveredRow]) -> pa.RecordBatch:
+    """Return delivered messages of one partition as columns, without columns that have no values."""
+    if not delivered_rows:
+        return pa.RecordBatch.from_pylist([], DELIVERED)
+    columns: dict[str, list[Any]] = {"payload": [row.payload for row in delivered_rows]}
+    for name, absent in _ABSENT.items():
+        values = [getattr(row, name) for row in delivered_rows]
+        if any(value != absent for value in values):
+            columns[name] = values
+    offsets, published, attempts = (np.array([row[at] for row in delivered_rows], np.int64) for at in (0, 3, 2))
+    return delivered(of_columns(columns).batch, offsets, published, delivered_rows[0].partition, attempts)
+
+
+_ABSENT: Final = {
+    "key": None,
+    "priority": PRIORITY_DEFAULT,
+    "due": None,
+    "expires": None,
+    "headers": None,
+    "envelope": None,
+}
+"""Columns that a delivered row may lack, and the value that says so."""

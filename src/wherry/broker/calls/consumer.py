@@ -27,6 +27,7 @@ from wherry.model import check, ops
 from wherry.model.calls.lease import (
     PULL_BYTES_DEFAULT,
     PULL_MESSAGES_MAX,
+    DeliveredRow,
     LeasePart,
     Received,
 )
@@ -34,7 +35,8 @@ from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import InvalidInput, NotFound, WherryError, error_text, may_be_message_fault
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
-from wherry.model.schema import DELIVERED, completed
+from wherry.model.row_batch import columns_of_rows, delivered_row
+from wherry.model.schema import completed
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Rows: TypeAlias = Sequence[int] | Int64 | None
@@ -42,15 +44,34 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 
 
 class Delivery:
-    """Messages on lease: an Arrow batch, and the ways to settle it, whole or by rows."""
+    """Messages on lease, and the ways to settle them, whole or by rows.
 
-    def __init__(self, settler: Settler, present: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
+    A few messages are kept as values (`rows`); their columns are made when they are asked for.
+    """
+
+    def __init__(
+        self,
+        settler: Settler,
+        messages: pa.RecordBatch | list[DeliveredRow],
+        leases: list[Lease],
+        lease_of_row: Int64 | None = None,
+    ) -> None:
         self._settler = settler
-        self.present = present
-        """The messages, without some of the columns that are empty."""
+        self.rows: list[DeliveredRow] | None = messages if isinstance(messages, list) else None
+        """The messages as values, if they were published and leased so; then all of them are of one lease."""
+        self._present: pa.RecordBatch | None = None if isinstance(messages, list) else messages
         self.tokens = [lease.token for lease in leases]
         """Fencing tokens, one for each partition that the messages came from."""
         self._lease_of_row = lease_of_row
+        """The number of the lease of each row; None if there is one lease."""
+
+    @property
+    def present(self) -> pa.RecordBatch:
+        """The messages, without some of the columns that are empty."""
+        if self._present is None:
+            assert self.rows is not None
+            self._present = columns_of_rows(self.rows)
+        return self._present
 
     @cached_property
     def batch(self) -> pa.RecordBatch:
@@ -58,13 +79,15 @@ class Delivery:
         return completed(self.present)
 
     def __len__(self) -> int:
-        return int(self.present.num_rows)
+        return len(self.rows) if self.rows is not None else int(self.present.num_rows)
 
     def __iter__(self) -> Iterator[Received]:
         return iter(self.messages())
 
     def messages(self) -> list[Received]:
         """Return the messages one by one."""
+        if self.rows is not None:
+            return [row.received() for row in self.rows]
         rows = self.batch.drop_columns(["published", "envelope", "blob", "mac", "expires"]).to_pylist()
         return [
             Received(
@@ -87,11 +110,19 @@ class Delivery:
 
     def token_of(self, row: int) -> int:
         """Return the fencing token of one message."""
-        return self.tokens[int(self._lease_of_row[row])]
+        return self.tokens[0 if self._lease_of_row is None else int(self._lease_of_row[row])]
 
     def lease_column(self) -> Int64:
         """Return the fencing token of each message."""
+        if self._lease_of_row is None:
+            return np.full(len(self), self.tokens[0] if self.tokens else 0, np.int64)
         return np.array(self.tokens, np.int64)[self._lease_of_row]
+
+    def offsets(self) -> Int64:
+        """Return the offset of each message."""
+        if self.rows is not None:
+            return np.array([row.offset for row in self.rows], np.int64)
+        return self.present.column("offset").to_numpy()
 
     def take_back(self) -> None:
         """Take back messages whose client disconnected before it got them: they wait again, no attempt counted."""
@@ -105,7 +136,11 @@ class Delivery:
         wanted = check.whole_numbers("rows", rows, allowed)
         if wanted[0] < 0 or wanted[-1] >= len(self):
             raise InvalidInput("rows", rows, allowed)
-        offsets = self.present.column("offset").to_numpy()[wanted]
+        if len(wanted) == len(self):
+            return [(token, None) for token in self.tokens]
+        offsets = self.offsets()[wanted]
+        if self._lease_of_row is None:
+            return [(self.tokens[0], offsets)]
         of_lease = self._lease_of_row[wanted]
         return [(self.tokens[number], offsets[of_lease == number]) for number in distinct(of_lease).tolist()]
 
@@ -236,7 +271,7 @@ class Consumer:
         if self._shard.metrics is not None:
             self._shard.metrics.pull.observe(perf_counter() - began)
         if not leases:
-            return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
+            return Delivery(self._settler, [], [])
         self._shard.wake_housekeeper_by(leases[0].deadline_ms)
         leased_us = self._shard.clock.wall_us()
         return self._counted(await self._handed(leases), leased_us)
@@ -245,7 +280,7 @@ class Consumer:
         """Count a delivery in metrics and traces, and return it."""
         shard = self._shard
         if shard.metrics is not None:
-            shard.metrics.delivered(self._subscription, delivery.present, shard.clock.wall_us())
+            shard.metrics.delivered(self._subscription, delivery.rows or delivery.present, shard.clock.wall_us())
         if shard.tracing is not None:
             shard.tracing.delivered(self._subscription, delivery.present, leased_us)
         return delivery
@@ -292,16 +327,8 @@ class Consumer:
                 await shard.store.load(*colds)
 
     async def _handed(self, leases: list[Lease]) -> Delivery:
+        delivery, gate = self._as_rows(leases) or self._as_columns(leases)
         shard, subscription = self._shard, self._subscription
-        batches, gate = [], 0
-        for lease in leases:
-            reader = subscription.readers[lease.partition]
-            attempts = reader.attempts(lease.offset) + 1 if len(reader.attempts_table) else 1
-            batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
-            batches.append(batch)
-            gate = max(gate, position)
-        batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
-        delivery = Delivery(self._settler, batch, leases, lease_of_row)
         if not subscription.config.acks:
             gate = max(gate, self._settle_at_once(leases))
         try:
@@ -311,6 +338,37 @@ class Consumer:
             raise
         shard.handed(subscription.topic, leases)
         return delivery
+
+    def _as_rows(self, leases: list[Lease]) -> tuple[Delivery, int] | None:
+        """Return a lease over a run as a delivery of rows, and the position that must be durable before it is sent."""
+        (lease, *others), subscription = leases, self._subscription
+        if others or lease.run is None:
+            return None
+        number = lease.partition
+        found = self._shard.store.run(subscription.topic.number, number, lease.run.first, lease.run.stop)
+        if found is None:
+            return None
+        reader, rows, offset = subscription.readers[number], [], lease.run.first
+        tried = bool(len(reader.attempts_table))
+        for piece in found:
+            for at in range(piece.at, piece.at + piece.length):
+                attempt = 1 if not tried else 1 + int(reader.attempts(np.array([offset], np.int64))[0])
+                rows.append(delivered_row(piece.rows, at, offset, number, attempt, piece.published_us))
+                offset += 1
+        return Delivery(self._settler, rows, leases), max(piece.gate for piece in found)
+
+    def _as_columns(self, leases: list[Lease]) -> tuple[Delivery, int]:
+        """Return leases as a delivery of columns, and the position that must be durable before it is sent."""
+        shard, subscription = self._shard, self._subscription
+        batches, gate = [], 0
+        for lease in leases:
+            reader = subscription.readers[lease.partition]
+            attempts = reader.attempts(lease.offset) + 1 if len(reader.attempts_table) else 1
+            batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
+            batches.append(batch)
+            gate = max(gate, position)
+        batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
+        return Delivery(self._settler, batch, leases, lease_of_row), gate
 
     def _give_up(self, delivery: Delivery) -> None:
         """Take a delivery back: its client disconnected before it got the messages."""
@@ -339,10 +397,10 @@ class Consumer:
             yield await self.pull(messages, bytes_max=bytes_max, wait_ms=None)
 
 
-def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool) -> tuple[pa.RecordBatch, Int64]:
+def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool) -> tuple[pa.RecordBatch, Int64 | None]:
     """Return the messages of several partitions by rank (fifo: by partition), and the lease number of each row."""
     if len(batches) == 1:
-        return batches[0], np.zeros(batches[0].num_rows, np.int64)
+        return batches[0], None
     lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])
     batch = pa.concat_batches(map(completed, batches))
     if fifo:

@@ -213,7 +213,7 @@ class Settler:
                 ending.undo(mark)
                 call.refuse(fault)
                 continue
-            count += sum(len(lease.offset if rows is None else rows) for lease, rows in held)
+            count += sum(len(lease if rows is None else rows) for lease, rows in held)
             decided.append(call)
         if not decided:
             return []
@@ -244,7 +244,7 @@ class Settler:
 
     def _count(self, part: LeasePart) -> int:
         lease = self._shard.state.leases.get(part[0])
-        return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
+        return len(part[1]) if part[1] is not None else len(lease) if lease is not None else 0
 
     def _held(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
         """Return the leases and rows of all parts as they are now, before any is changed."""

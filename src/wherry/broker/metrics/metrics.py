@@ -26,6 +26,7 @@ from wherry.broker.metrics import figures
 from wherry.broker.metrics.figures import Labels, MetricsSnapshot, Timing
 from wherry.core.inspect import stats
 from wherry.core.state.state import SubscriptionState
+from wherry.model.calls.lease import DeliveredRow
 from wherry.model.errors import NotFound, WherryError
 from wherry.model.schema import integers
 
@@ -161,8 +162,15 @@ class Metrics:
         self.group_entries.observe(entries)
         self.group_bytes.observe(size)
 
-    def delivered(self, subscription: SubscriptionState, batch: pa.RecordBatch, now_us: int) -> None:
+    def delivered(
+        self, subscription: SubscriptionState, batch: pa.RecordBatch | list[DeliveredRow], now_us: int
+    ) -> None:
         """Count messages that are handed over. If the first and the last have the same age, so have those between."""
+        if isinstance(batch, list):
+            self.deliveries[subscription.number] += len(batch)
+            for row in batch:
+                self.delivery.observe(max(0, now_us - row.published_us) / 1e6)
+            return
         self.deliveries[subscription.number] += batch.num_rows
         published = batch.column("published")
         first_us = published[0].value

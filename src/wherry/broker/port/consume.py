@@ -8,15 +8,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart, Within
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, DeliveredRow, LeasePart, Within
 from wherry.model.schema import Int64
 
 
 class DeliveryPort(Protocol):
     """Messages on lease, with the ways to settle them."""
 
-    present: pa.RecordBatch
+    rows: list[DeliveredRow] | None
     tokens: list[int]
+
+    @property
+    def present(self) -> pa.RecordBatch: ...
 
     @property
     def batch(self) -> pa.RecordBatch: ...
@@ -24,6 +27,8 @@ class DeliveryPort(Protocol):
     def __len__(self) -> int: ...
 
     def lease_column(self) -> Int64: ...
+
+    def offsets(self) -> Int64: ...
 
     def parts(self, rows: Sequence[int] | Int64 | None = None) -> list[LeasePart]: ...
 

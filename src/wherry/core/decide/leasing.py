@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from wherry.core.index.runs import Pairs
 from wherry.core.state.bodies import Cold
-from wherry.core.state.lease import Lease
+from wherry.core.state.lease import Lease, LeasedRun
 from wherry.core.state.state import ConsumerState, State, SubscriptionState
 from wherry.model import check, limits
 from wherry.model.catalog.subscription import BUFFER_MAX, LEASE_MS_MAX
 from wherry.model.errors import AlreadyExists, LimitReached, NotFound, StaleLease
+from wherry.model.row_batch import ROWS_MAX
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -101,6 +102,14 @@ class PullBudget:
         fit = int(np.searchsorted(np.cumsum(sizes), self.bytes, "right"))
         return 1 if fit == 0 and len(sizes) and sizes[0] <= self.first_bytes else fit
 
+    def spend_run(self, sizes: list[int]) -> int:
+        """Subtract leased messages of a run from the budget, and return their bytes."""
+        spent = sum(sizes)
+        self.messages -= len(sizes)
+        self.bytes -= spent
+        self.first_bytes = 0
+        return spent
+
     def spend(self, sizes: Int64) -> int:
         """Subtract leased messages from the budget, and return their bytes."""
         spent = int(sizes.sum())
@@ -157,6 +166,15 @@ def _lease_from(
 ) -> Lease | None:
     reader = subscription.readers[partition]
     count, budget = limit
+    reader.wake(now.wall_ms)
+    run = _next_run(state, subscription, partition, count, budget)
+    if run is not None:
+        reader.lease_run(run.first, run.stop)
+        consumer.unsettled_messages += len(run.sizes)
+        consumer.unsettled_bytes += budget.spend_run(run.sizes)
+        consumer.credit -= len(run.sizes)
+        deadline_ms = now.steady_ms + subscription.config.lease_ms
+        return state.leases.grant(subscription.number, consumer.id, partition, run, deadline_ms)
     sizes = np.empty(0, np.int64)
 
     def cut(offsets: Int64) -> int:
@@ -166,7 +184,6 @@ def _lease_from(
         sizes = state.bodies.sizes(subscription.topic.number, partition, offsets)
         return budget.fitting(sizes)
 
-    reader.wake(now.wall_ms)
     pairs = reader.lease(count, now.wall_ms, cut)
     if len(pairs.offset) == 0:
         return None
@@ -177,6 +194,19 @@ def _lease_from(
     deadline_ms = now.steady_ms + subscription.config.lease_ms
     columns = (pairs.offset, pairs.rank, sizes)
     return state.leases.grant(subscription.number, consumer.id, partition, columns, deadline_ms)
+
+
+def _next_run(
+    state: State, subscription: SubscriptionState, partition: int, count: int, budget: PullBudget
+) -> LeasedRun | None:
+    """Return what a pull gets next if that is a few messages at consecutive offsets, in memory as rows; else None."""
+    first, stop = subscription.readers[partition].next_run(count)
+    if not 0 < stop - first <= ROWS_MAX:
+        return None
+    sizes = state.bodies.run_sizes(subscription.topic.number, partition, first, stop)
+    if sizes is None or sum(sizes) > budget.bytes:  # the general way knows which of them fit
+        return None
+    return LeasedRun(first, stop, sizes)
 
 
 def _turns(

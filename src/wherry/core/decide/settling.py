@@ -31,6 +31,8 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
         return None
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
+    if len(offsets) == len(lease) == 1 and lease.run is not None and offsets[0] == lease.run.first:
+        return None
     order = None if _is_ascending(lease.offset) else np.argsort(lease.offset, kind="stable")
     index = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(lease.offset) - 1)
     rows: Int64 = index if order is None else order[index]
@@ -58,18 +60,28 @@ def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
 class Ending:
     """What one or several settles will take out of leases, once their entry is written: all of it or nothing."""
 
-    __slots__ = ("_added", "_dead", "_taken")
+    __slots__ = ("_added", "_dead", "_taken", "_whole")
 
     def __init__(self) -> None:
         self._taken: dict[int, tuple[Lease, Mask]] = {}
         self._added: list[tuple[Mask, slice | Int64]] = []
+        self._whole: dict[int, Lease] = {}
+        """Runs that leave their leases as they are, which needs no mask."""
         self._dead: dict[int, int] = {}
+
+    def add_run(self, lease: Lease) -> None:
+        """Note that a whole lease over a run will end; `StaleLease` if an earlier settle takes something of it."""
+        if lease.token in self._whole or lease.token in self._taken:
+            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
+        self._whole[lease.token] = lease
 
     def add(self, lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
         """Return offsets and ranks that will leave a lease; `StaleLease` if an earlier settle takes one of them."""
+        if lease.token in self._whole:
+            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
         found = self._taken.get(lease.token)
         if found is None:
-            found = self._taken[lease.token] = (lease, np.zeros(len(lease.offset), np.bool_))
+            found = self._taken[lease.token] = (lease, np.zeros(len(lease), np.bool_))
         _, taken = found
         picked = slice(None) if rows is None else rows
         if taken[picked].any():
@@ -78,13 +90,15 @@ class Ending:
         self._added.append((taken, picked))
         return columns_of(lease, rows)
 
-    def mark(self) -> tuple[int, dict[int, int]]:
+    def mark(self) -> tuple[int, int, dict[int, int]]:
         """Return where this call begins, for `undo`."""
-        return len(self._added), dict(self._dead)
+        return len(self._added), len(self._whole), dict(self._dead)
 
-    def undo(self, mark: tuple[int, dict[int, int]]) -> None:
+    def undo(self, mark: tuple[int, int, dict[int, int]]) -> None:
         """Forget what was added since a mark: the call that added it was refused."""
-        count, self._dead = mark
+        count, whole, self._dead = mark
+        while len(self._whole) > whole:
+            self._whole.popitem()
         for taken, picked in self._added[count:]:
             taken[picked] = False
         del self._added[count:]
@@ -99,6 +113,9 @@ class Ending:
 
     def carry_out(self, state: State) -> None:
         """Take the rows out of their leases: the entry is written."""
+        for lease in self._whole.values():
+            if state.leases.get(lease.token) is lease:
+                state.take_out(lease, None)
         for lease, taken in self._taken.values():
             if state.leases.get(lease.token) is lease and taken.any():
                 state.take_out(lease, None if taken.all() else np.flatnonzero(taken))
@@ -123,6 +140,9 @@ def joined_acks(steps: list[AnyOp]) -> list[AnyOp]:
 
 def ack(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
     """Decide that messages are done."""
+    if rows is None and lease.run is not None:
+        ending.add_run(lease)
+        return [ops.Settle(lease.subscription, lease.partition, np.array(lease.run[:2], np.int64), "acked")]
     offset, _ = ending.add(lease, rows)
     return [ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked")]
 
@@ -237,5 +257,5 @@ def take_back(state: State, lease: Lease) -> None:
     """Let messages wait again that never reached their consumer, which keeps its credit. Volatile."""
     consumer = state.subscriptions[lease.subscription].consumers.get(lease.consumer)
     if consumer is not None:
-        consumer.credit += len(lease.offset)
+        consumer.credit += len(lease)
     release(state, lease, None)

@@ -45,7 +45,7 @@ def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: Tru
 
     `admits` returns whether an entry about so many messages can be journaled. What it refuses stays due.
     """
-    while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease.offset)):
+    while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease)):
         ending = Ending()
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)

@@ -104,6 +104,26 @@ class Directory:
         self._drop_empty()
         return emptied
 
+    def end_run(self, first: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
+        """Finish and release consecutive messages, all of them waiting and needed until now.
+
+        Returns the bytes that this frees, and (base, end) of the batches that are empty now.
+        """
+        row, freed, emptied = self._start, 0, []
+        if first >= self._data[0, row] + self._data[1, row]:
+            row += int(self.base.searchsorted(first, "right")) - 1
+        while first < stop:
+            base, count, live, waiting, size, _ = self._data[:, row].tolist()
+            gone = min(stop, base + count) - first
+            self._data[2:4, row] = (live - gone, waiting - gone)
+            freed += size * waiting // count - size * (waiting - gone) // count
+            if live == gone:
+                emptied.append((base, base + count))
+            first, row = first + gone, row + 1
+        self._empty += len(emptied)
+        self._drop_empty()
+        return freed, emptied
+
     def finish(self, offsets: Int64) -> int:
         """Stop counting messages (sorted, distinct) against the bounds; return the bytes that this frees."""
         return self._move_waiting(offsets, -1)

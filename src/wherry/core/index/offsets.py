@@ -88,6 +88,14 @@ class OffsetSet:
         """Return whether all of the offsets (sorted) are below the floor: the common case, and a quick test."""
         return len(offsets) == 0 or int(offsets[-1]) < self.floor
 
+    def has_run(self, start: int, stop: int) -> bool:
+        """Return whether all of `start..stop` is in the set."""
+        return stop <= self.floor or self.count_below(stop) - self.count_below(start) == stop - start
+
+    def has_none_of(self, start: int, stop: int) -> bool:
+        """Return whether nothing of `start..stop` is in the set."""
+        return start >= self.floor and (not self.above or self.above.range_cardinality(start, stop) == 0)
+
     def add(self, offsets: Int64) -> None:
         """Add offsets; the floor rises over consecutive ones."""
         if len(offsets) == 0:
@@ -111,7 +119,9 @@ class OffsetSet:
 
     def add_range(self, start: int, stop: int) -> None:
         """Add `start..stop`, the end not included."""
-        if start < stop:
+        if start == self.floor and not self.above:
+            self.floor = max(start, stop)
+        elif start < stop:
             self.above.add_range(start, stop)
             self._raise_floor()
 

@@ -133,6 +133,17 @@ class Fifo:
         self._claimed.add(pairs.offset[~from_back])
         return pairs
 
+    def next_run(self, n: int) -> tuple[int, int]:
+        """Return the first `n` messages as consecutive offsets, first and stop; none unless they are such a run."""
+        first = self._claimed.floor
+        if self._claimed.above or len(self._back):
+            return first, first
+        return first, min(first + n, self._end)
+
+    def claim_run(self, stop: int) -> None:
+        """Take out the messages that `next_run` returned, up to `stop`."""
+        self._claimed.floor = stop
+
     def _first(self, n: int) -> tuple[Pairs, npt.NDArray[np.bool_] | None]:
         """Return the first `n` messages, and which of them were put back (None: none)."""
         ahead = self._claimed.first_missing(n, self._end)

@@ -87,7 +87,7 @@ def _audit_consumers(state: State) -> None:
     held: dict[tuple[int, str], int] = {}
     for lease in state.leases.all():
         key = (lease.subscription, lease.consumer)
-        held[key] = held.get(key, 0) + len(lease.offset)
+        held[key] = held.get(key, 0) + len(lease)
         reader = state.subscriptions[lease.subscription].readers[lease.partition]
         missing = bitmap_of(np.sort(lease.offset)) - reader.leased
         assert not missing, f"lease {lease.token} holds offset {missing.min() if missing else 0}, which is not leased"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +18,74 @@ EPOCH_SHIFT = 40
 """A token is the epoch and a counter, so the tokens of a later owner of the shard are always higher."""
 
 
-@dataclass(slots=True)
-class Lease:
-    """Messages of one partition, leased to one consumer by one pull. Rows leave it as they are settled."""
+class LeasedRun(NamedTuple):
+    """A few messages of a fifo at consecutive offsets, which are their ranks too; and the bytes of each."""
 
-    token: int
-    subscription: int
-    consumer: str
-    partition: int
-    offset: Int64
-    rank: Int64
-    size: Int64
-    deadline_ms: int
+    first: int
+    stop: int
+    sizes: list[int]
+
+
+Columns: TypeAlias = tuple[Int64, Int64, Int64]
+"""Offset, rank and size of each message."""
+
+
+class Lease:
+    """Messages of one partition, leased to one consumer by one pull. Rows leave it as they are settled.
+
+    A few messages of a fifo are kept as a run, which costs no array; the columns are made when they are asked for.
+    """
+
+    __slots__ = ("_columns", "consumer", "deadline_ms", "partition", "run", "subscription", "token")
+
+    def __init__(
+        self,
+        token: int,
+        subscription: int,
+        consumer: str,
+        partition: int,
+        messages: Columns | LeasedRun,
+        deadline_ms: int,
+    ) -> None:
+        self.token, self.subscription, self.consumer, self.partition = token, subscription, consumer, partition
+        self.deadline_ms = deadline_ms
+        self.run: LeasedRun | None = messages if isinstance(messages, LeasedRun) else None
+        self._columns: Columns | None = None if isinstance(messages, LeasedRun) else messages
+
+    def __len__(self) -> int:
+        return self.run.stop - self.run.first if self.run is not None else len(self.offset)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all its messages."""
+        return sum(self.run.sizes) if self.run is not None else int(self.size.sum())
+
+    @property
+    def offset(self) -> Int64:
+        """The offset of each message."""
+        return self._as_columns()[0]
+
+    @property
+    def rank(self) -> Int64:
+        """The rank of each message."""
+        return self._as_columns()[1]
+
+    @property
+    def size(self) -> Int64:
+        """The bytes of each message."""
+        return self._as_columns()[2]
+
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """Let go of all other rows."""
+        offset, rank, size = self._as_columns()
+        self.run, self._columns = None, (offset[rows], rank[rows], size[rows])
+
+    def _as_columns(self) -> Columns:
+        if self._columns is None:
+            assert self.run is not None
+            offset = np.arange(self.run.first, self.run.stop, dtype=np.int64)
+            self._columns = (offset, offset, np.array(self.run.sizes, np.int64))
+        return self._columns
 
 
 class Leases:
@@ -49,12 +104,11 @@ class Leases:
         return len(self._by_token)
 
     def grant(
-        self, subscription: int, consumer: str, partition: int, columns: tuple[Int64, Int64, Int64], deadline_ms: int
+        self, subscription: int, consumer: str, partition: int, messages: Columns | LeasedRun, deadline_ms: int
     ) -> Lease:
-        """Return a new lease over the columns (offset, rank, size)."""
+        """Return a new lease over messages."""
         self._next += 1
-        offset, rank, size = columns
-        lease = Lease(self._next, subscription, consumer, partition, offset, rank, size, deadline_ms)
+        lease = Lease(self._next, subscription, consumer, partition, messages, deadline_ms)
         self._by_token[lease.token] = lease
         self._held.setdefault(subscription, {}).setdefault(consumer, {})[lease.token] = lease
         heapq.heappush(self._deadlines, (deadline_ms, lease.token))

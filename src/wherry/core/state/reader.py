@@ -167,6 +167,33 @@ class Reader:
         self.leased |= bitmap_of(pairs.offset)
         return pairs
 
+    def next_run(self, n: int) -> tuple[int, int]:
+        """Return the next `n` messages, or fewer, as consecutive offsets (first, stop); none where they are no run."""
+        if self._fifo is None or self.gate is not None:
+            return 0, 0
+        return self._fifo.next_run(n)
+
+    def lease_run(self, first: int, stop: int) -> None:
+        """Lease messages that `next_run` returned."""
+        assert self._fifo is not None
+        self._fifo.claim_run(stop)
+        self.leased.add_range(first, stop)
+
+    def settle_run(self, first: int, stop: int) -> bool:
+        """Settle consecutive messages that are on lease and have no other state; else return False, with no change."""
+        settled = self.settled
+        if (
+            self.gate is not None
+            or len(self.attempts_table)
+            or len(self.dead)
+            or first < settled.floor
+            or self.leased.range_cardinality(first, stop) != stop - first
+        ):
+            return False
+        self.leased.remove_range(first, stop)
+        settled.add_range(first, stop)
+        return True
+
     def give_back(self, rank: Int64, offset: Int64) -> None:
         """Let leased messages wait again, as if they had never been leased."""
         self.leased -= bitmap_of(offset)

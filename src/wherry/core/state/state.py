@@ -289,19 +289,18 @@ class State:
         """Take rows (None: all) out of a lease and out of the buffer of its consumer."""
         subscription = self.subscriptions.get(lease.subscription)
         consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
-        picked = slice(None) if rows is None else rows
         if consumer is not None:
-            consumer.unsettled_messages -= len(lease.offset[picked])
-            consumer.unsettled_bytes -= int(lease.size[picked].sum())
+            consumer.unsettled_messages -= len(lease) if rows is None else len(rows)
+            consumer.unsettled_bytes -= lease.bytes if rows is None else int(lease.size[rows].sum())
         if subscription is not None:
             self.mark_room(subscription, lease.consumer)
             self.end_hold(subscription.topic, lease.partition)
-        if rows is None or len(rows) == len(lease.offset):
+        if rows is None or len(rows) == len(lease):
             self.leases.end(lease)
             return
-        keep = np.ones(len(lease.offset), np.bool_)
+        keep = np.ones(len(lease), np.bool_)
         keep[rows] = False
-        lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
+        lease.keep(keep)
 
     def end_hold(self, topic: TopicState, number: int) -> None:
         """Schedule the removal of messages that expired while they were leased."""

@@ -94,6 +94,16 @@ class CachedBatch:
         return CachedRow(self.topic, self.partition, self.base, self.published_us, self.position, self.index, self.gate)
 
 
+class RowsAt(NamedTuple):
+    """Some consecutive messages of a row batch: from row `at` on."""
+
+    rows: RowBatch
+    at: int
+    length: int
+    published_us: int
+    gate: int
+
+
 class BatchPiece(NamedTuple):
     """Requested messages of one batch: `at` are their rows in the result, `batch` has only these messages."""
 
@@ -163,6 +173,11 @@ class PartitionBodies:
             fresh = np.zeros(max(16, len(rows) * 2), np.int64)
             fresh[: len(rows)] = getattr(self, name)[rows]
             setattr(self, name, fresh)
+
+    def holder(self, offset: int) -> CachedBatch | None:
+        """Return the batch in memory that holds a message."""
+        row = int(self._base[: len(self._slots)].searchsorted(offset, "right")) - 1
+        return self._slots[row] if row >= 0 and offset < self._stop[row] else None
 
     def pieces(self, offsets: Int64) -> tuple[list[BatchPiece], Int64 | None]:
         """Return the pieces in memory of these messages, and the offsets that are not in memory, if any."""

@@ -23,7 +23,7 @@ from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, CachedRow, PartitionBodies
+from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, CachedRow, PartitionBodies, RowsAt
 from wherry.journal.bodies.segment import Segment, SegmentImage
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
@@ -171,6 +171,37 @@ class BodyStore:
         for piece in pieces:
             sizes[piece.at] = content_sizes(piece.batch)
         return sizes
+
+    def run_sizes(self, topic: int, partition: int, first: int, stop: int) -> list[int] | None:
+        """See `Bodies`."""
+        sizes: list[int] = []
+        for cached, at, count in self._run(topic, partition, first, stop):
+            rows = cached.rows
+            if rows is None:
+                return None
+            sizes += rows.sizes if count == rows.num_rows else rows.sizes[at : at + count]
+        return sizes if len(sizes) == stop - first else None
+
+    def run(self, topic: int, partition: int, first: int, stop: int) -> list[RowsAt] | None:
+        """Return consecutive messages as rows; None unless all of them are in memory as rows."""
+        found: list[RowsAt] = []
+        for cached, at, count in self._run(topic, partition, first, stop):
+            if cached.rows is None:
+                return None
+            found.append(RowsAt(cached.rows, at, count, cached.published_us, cached.gate))
+        return found if sum(each.length for each in found) == stop - first else None
+
+    def _run(self, topic: int, partition: int, first: int, stop: int) -> Iterator[tuple[CachedBatch, int, int]]:
+        """Yield the batches in memory that hold consecutive messages: first row and number of rows in each."""
+        cached = self._order.get((topic, partition, first))
+        if cached is None:
+            bodies = self._partitions.get((topic, partition))
+            cached = None if bodies is None else bodies.holder(first)
+        while cached is not None and first < stop:
+            end = min(stop, cached.base + cached.count)
+            yield cached, first - cached.base, end - first
+            first = end
+            cached = self._order.get((topic, partition, first)) if first < stop else None
 
     def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
         """Return how many of the first messages are in blocks of at most `size_max` bytes together; at least one."""

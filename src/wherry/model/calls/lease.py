@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from wherry.model.limits import PRIORITY_DEFAULT
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 LeasePart: TypeAlias = tuple[int, Int64 | None]
@@ -35,3 +37,33 @@ class Received:
     partition: int
     offset: int
     attempt: int
+
+
+class DeliveredRow(NamedTuple):
+    """One delivered message as values, with all that a wire may have to send. Times are Unix milliseconds."""
+
+    offset: int
+    partition: int
+    attempt: int
+    published_us: int
+    payload: bytes
+    key: str | None = None
+    priority: int = PRIORITY_DEFAULT
+    due: int | None = None
+    expires: int | None = None
+    headers: list[tuple[str, str]] | None = None
+    envelope: bytes | None = None
+
+    def received(self) -> Received:
+        """Return the message as callers of a broker in process get it."""
+        return Received(
+            self.payload,
+            f"{self.partition}-{self.offset}",
+            self.key,
+            self.priority,
+            self.due,
+            dict(self.headers or ()),
+            self.partition,
+            self.offset,
+            self.attempt,
+        )

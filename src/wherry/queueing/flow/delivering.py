@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from wherry.broker.port.consume import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
@@ -90,16 +88,13 @@ class QueueDelivery:
     )
 
     def __init__(self, settler: SettlerPort, delivery: DeliveryPort, bodies: list[bytes]) -> None:
-        present = delivery.present
         self.count = len(bodies)
         self._settler = settler
         self._tokens = delivery.tokens
         self._token_of_row = delivery.lease_column() if len(self._tokens) > 1 else None
-        self._offsets: pa.Array = present.column("offset")
-        """A column in memory of its own, so that it does not keep the bodies."""
-        self._sizes: npt.NDArray[np.int64] | None = None
-        if self.count > 1:
-            self._sizes = pc.binary_length(present.column("payload")).to_numpy()
+        self._offsets = delivery.offsets() if self.count > 1 else None
+        """A column in memory of its own, so that it does not keep the bodies; a lone row is the whole delivery."""
+        self._sizes = None if self.count == 1 else np.fromiter(map(len, bodies), np.int64, self.count)
         self._bytes = len(bodies[0]) if self._sizes is None else int(self._sizes.sum(dtype=np.int64))
         self._holders: list[Holding] = []
         self._holder_of_row: npt.NDArray[np.int32] | None = None
@@ -145,7 +140,8 @@ class QueueDelivery:
         """Return the tokens of these rows, each with its offsets; no row twice."""
         if len(rows) == self.count:
             return [(token, None) for token in self._tokens]
-        offsets = self._offsets.to_numpy()[rows]
+        assert self._offsets is not None
+        offsets = self._offsets[rows]
         if self._token_of_row is None:
             return [(self._tokens[0], offsets)]
         tokens = self._token_of_row[rows]
@@ -216,12 +212,7 @@ def queue_delivery_of(
     Messages with an offset below `old_below` may have been handed over before. With `counted`, each message has a
     header with the number of times that it was delivered before.
     """
-    present = delivery.present
-    bodies: list[bytes] = present.column("payload").to_pylist()
-    attempts: list[int] = present.column("attempt").to_pylist()
-    old: list[bool] = (present.column("offset").to_numpy() < old_below).tolist()
-    known = "envelope" in present.schema.names
-    envelopes = present.column("envelope").to_pylist() if known else [None] * len(bodies)
+    bodies, envelopes, attempts, old = _values(delivery, old_below)
     foreign = _Foreign(delivery, queue)
     labels: list[Label] = []
     label, last = None, None
@@ -231,6 +222,24 @@ def queue_delivery_of(
             label = _label(envelope, attempt, is_old, counted=counted)
         labels.append(label or foreign.label(row, seen[1] > 1 or seen[2]))
     return QueueDelivery(settler, delivery, bodies), list(zip(labels, bodies, strict=True))
+
+
+def _values(delivery: DeliveryPort, old_below: int) -> tuple[list[bytes], list[bytes | None], list[int], list[bool]]:
+    """Return the bodies, envelopes and attempts of messages, and whether each may have been handed over before."""
+    rows = delivery.rows
+    if rows is not None:
+        return (
+            [row.payload for row in rows],
+            [row.envelope for row in rows],
+            [row.attempt for row in rows],
+            [row.offset < old_below for row in rows],
+        )
+    present = delivery.present
+    bodies: list[bytes] = present.column("payload").to_pylist()
+    known = "envelope" in present.schema.names
+    envelopes = present.column("envelope").to_pylist() if known else [None] * len(bodies)
+    old: list[bool] = (present.column("offset").to_numpy() < old_below).tolist()
+    return bodies, envelopes, present.column("attempt").to_pylist(), old
 
 
 def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
