@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -32,9 +33,15 @@ from wherry.queueing.names import SUBSCRIPTION, host_and_name
 BLOCK = 1_000
 """Dead letters moved in one step."""
 
+SIDE_BY_SIDE = 16
+"""Queues whose dead letters are moved at the same time: they share the syncs that each step waits for."""
+
 BLOCK_BYTES = 4 << 20
 MARGIN_BYTES = 1 << 20
 """Bytes of a journal entry for what is not body. Copies that do not fit into one entry are published one by one."""
+
+COLUMNS = ["payload", "envelope", "headers", "id", "reason", "died"]
+"""What a copy is made of."""
 
 COUNT_MAX = 1 << 62
 
@@ -68,9 +75,10 @@ class DeadLetterMover:
         self._pending.update(dict.fromkeys(self._broker.topics_with_dead_letters()))
         while True:
             while self._pending:
-                topic = next(iter(self._pending))  # the topic that has waited longest
-                del self._pending[topic]
-                await self._move_all(topic)
+                topics = list(islice(self._pending, SIDE_BY_SIDE))  # those that have waited longest
+                for topic in topics:
+                    del self._pending[topic]
+                await asyncio.gather(*map(self._move_all, topics))
             self._noted.clear()
             await self._noted.wait()
 
@@ -115,9 +123,16 @@ class DeadLetterMover:
             return 0
         host, queue = host_and_name(topic)
         to: dict[tuple[str, bool], list[dict[str, Any]]] = {}
-        for row in found.to_pylist():
-            for target, persistent, message in self._copies(host, queue, terms, row):
-                to.setdefault((target, persistent), []).append(message)
+        alike: dict[tuple[object, ...], list[tuple[str, bool, dict[str, Any]]]] = {}
+        for row in found.select(COLUMNS).to_pylist():
+            kind = _kind(row)
+            copies = None if kind is None else alike.get(kind)
+            if copies is None:
+                copies = self._copies(host, queue, terms, row)
+                if kind is not None:
+                    alike[kind] = copies
+            for target, persistent, message in copies:
+                to.setdefault((target, persistent), []).append({**message, "payload": row["payload"]})
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
         these = DeadFilter(subscription=subscription, partition=0, offsets=offsets)
@@ -171,6 +186,16 @@ class DeadLetterMover:
                 handling = handling_of(target, known, None, self._broker.now_ms)
                 result.append((target.topic, handling.persistent, {**message, **handling.columns()}))
         return result
+
+
+def _kind(row: dict[str, Any]) -> tuple[object, ...] | None:
+    """Return what the copies of a dead letter depend on beside its payload; None if they depend on more.
+
+    Most dead letters of a queue came the same way and died of the same reason in the same second.
+    """
+    if row["envelope"] is None:
+        return None
+    return row["envelope"], row["reason"], int(row["died"].timestamp())
 
 
 def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:
