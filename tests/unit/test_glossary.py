@@ -19,7 +19,7 @@ content, credential, cursor, data, delay, delayed, describe, drop, edit, endpoin
 extend, fail, fault, fetch, filter, finish, flow, format, get, group, handle, handler, hook, import, in flight, index,
 info, kill, kind, lock, look, member, metadata, mode, move, notification, options, out, packet, pending, perf, place,
 plan, poll, prepare, process, proxy, publisher, query, range, read, receive, record, remove, result, return, rule,
-run, safe, scenario, scope, send, shutdown, signal, start, state, status, subject, tags, tell, tenant, timers, touch,
+safe, scenario, scope, send, shutdown, signal, start, state, status, subject, tags, tell, tenant, timers, touch,
 truncate, try, up, update, view, worker
 """
 ORDINARY = {word.strip() for word in _ORDINARY.split(",")}

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from wherry.core.state.snapshot import Column, StateImage
-from wherry.journal.bodies.store import StoreImage
+from wherry.journal.bodies.image import StoreImage
 from wherry.journal.codec import pack_array, unpack_array
 from wherry.journal.disk.files import Bytes, Files
 from wherry.model.errors import Corrupt

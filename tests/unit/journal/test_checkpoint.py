@@ -10,7 +10,8 @@ from wherry.core.state import snapshot
 from wherry.core.state.snapshot import Column, ReaderImage, SetImage
 from wherry.core.state.state import State
 from wherry.journal import checkpoint
-from wherry.journal.bodies.store import BodyStore, StoreImage
+from wherry.journal.bodies.image import StoreImage
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
 from wherry.journal.codec import pack_array
 

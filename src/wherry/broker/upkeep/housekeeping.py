@@ -19,7 +19,7 @@ from wherry.core.decide import upkeep
 from wherry.core.state import snapshot
 from wherry.core.state.snapshot import StateImage
 from wherry.journal import checkpoint as checkpoints
-from wherry.journal.bodies.store import StoreSnapshot
+from wherry.journal.bodies.image import StoreSnapshot
 from wherry.journal.checkpoint import Checkpoint, StagedAt
 from wherry.journal.disk.files import Bytes
 from wherry.journal.disk.reserve import SpaceReserve

@@ -94,16 +94,6 @@ class CachedBatch:
         return CachedRow(self.topic, self.partition, self.base, self.published_us, self.position, self.index, self.gate)
 
 
-class RowsAt(NamedTuple):
-    """Some consecutive messages of a row batch: from row `at` on."""
-
-    rows: RowBatch
-    at: int
-    length: int
-    published_us: int
-    gate: int
-
-
 class BatchPiece(NamedTuple):
     """Requested messages of one batch: `at` are their rows in the result, `batch` has only these messages."""
 

@@ -11,9 +11,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,9 +21,11 @@ from wherry.core.index.offsets import starts
 from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
+from wherry.journal.bodies.image import StoreImage, StoreSnapshot
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, CachedRow, PartitionBodies, RowsAt
-from wherry.journal.bodies.segment import Segment, SegmentImage
+from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, PartitionBodies
+from wherry.journal.bodies.rows import RowsAt, rows_between
+from wherry.journal.bodies.segment import Segment
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, content_sizes, delivered
@@ -44,34 +45,6 @@ OLDEST_SCAN_MAX = 64
 """Batches that the search for the oldest journaled batch goes through: transient batches may come before it."""
 CHUNK_BYTES = 8 << 20
 """Bytes that are joined at once when a segment is written."""
-
-
-class StoreImage(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint stores: the segments, and where in the journal the other bodies are."""
-
-    segments: list[SegmentImage]
-    cached: Int64
-    """The numbers of all `CachedRow`s, one row after the other."""
-
-    def cached_rows(self) -> list[CachedRow]:
-        """Return the batches that are in no segment."""
-        return [CachedRow(*row) for row in self.cached.reshape(-1, len(CachedRow._fields)).tolist()]
-
-
-class StoreSnapshot(NamedTuple):
-    """Where all journaled bodies are, at one moment. Immutable, so that a thread can encode it."""
-
-    segments: list[Segment]
-    cached: list[CachedBatch]
-
-    def floor(self) -> int | None:
-        """Return the lowest journal position that is the only copy of a body, None if there is none."""
-        return min((each.position for each in self.cached if each.position), default=None)
-
-    def image(self) -> StoreImage:
-        """Return what a checkpoint stores."""
-        rows = [each.row() for each in self.cached if each.position]
-        return StoreImage([segment.image() for segment in self.segments], np.array(rows, np.int64).ravel())
 
 
 class BodyStore:
@@ -174,34 +147,13 @@ class BodyStore:
 
     def run_sizes(self, topic: int, partition: int, first: int, stop: int) -> list[int] | None:
         """See `Bodies`."""
-        sizes: list[int] = []
-        for cached, at, count in self._run(topic, partition, first, stop):
-            rows = cached.rows
-            if rows is None:
-                return None
-            sizes += rows.sizes if count == rows.num_rows else rows.sizes[at : at + count]
-        return sizes if len(sizes) == stop - first else None
+        found = self.run(topic, partition, first, stop)
+        return None if found is None else [size for each in found for size in each.sizes()]
 
     def run(self, topic: int, partition: int, first: int, stop: int) -> list[RowsAt] | None:
         """Return consecutive messages as rows; None unless all of them are in memory as rows."""
-        found: list[RowsAt] = []
-        for cached, at, count in self._run(topic, partition, first, stop):
-            if cached.rows is None:
-                return None
-            found.append(RowsAt(cached.rows, at, count, cached.published_us, cached.gate))
-        return found if sum(each.length for each in found) == stop - first else None
-
-    def _run(self, topic: int, partition: int, first: int, stop: int) -> Iterator[tuple[CachedBatch, int, int]]:
-        """Yield the batches in memory that hold consecutive messages: first row and number of rows in each."""
-        cached = self._order.get((topic, partition, first))
-        if cached is None:
-            bodies = self._partitions.get((topic, partition))
-            cached = None if bodies is None else bodies.holder(first)
-        while cached is not None and first < stop:
-            end = min(stop, cached.base + cached.count)
-            yield cached, first - cached.base, end - first
-            first = end
-            cached = self._order.get((topic, partition, first)) if first < stop else None
+        bodies = self._partitions.get((topic, partition))
+        return None if bodies is None else rows_between(self._order, bodies, (topic, partition), first, stop)
 
     def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
         """Return how many of the first messages are in blocks of at most `size_max` bytes together; at least one."""
