@@ -11,7 +11,6 @@ from wherry.model.calls.stats import TopicStats
 from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import WherryError
 from wherry.sim.history import Changed, Grown, Keyed, Outcome, Redriven, Sampled, Sent
-from wherry.sim.world.disk import DiskFaults
 from wherry.sim.world.world import CAPACITY_BYTES, LOST, World
 
 PARTITIONS_MAX = 5
@@ -211,7 +210,7 @@ class Nemesis:
         kind = self.random.choice(("slow", "sync", "write", "full", "well", "well"))
         self.world.note("disk", kind)
         self.world.acted("nemesis", f"disk: {kind}")
-        disk.faults = DiskFaults()
+        disk.faults = self.world.usual_faults
         disk.capacity_bytes = CAPACITY_BYTES
         if kind == "slow":
             disk.faults = replace(disk.faults, delay_us_max=100_000)
@@ -225,5 +224,5 @@ class Nemesis:
     def heal(self) -> None:
         """End the faults of the disk."""
         self.world.acted("nemesis", "no more faults")
-        self.world.disk.faults = DiskFaults()
+        self.world.disk.faults = self.world.usual_faults
         self.world.disk.capacity_bytes = CAPACITY_BYTES

@@ -39,6 +39,7 @@ from wherry.sim import run
 from wherry.sim.patch import patched
 from wherry.sim.plants.aftermath import AFTERMATH_PLANTS
 from wherry.sim.plants.routes import ROUTE_PLANTS
+from wherry.sim.plants.rows import ROW_PLANTS
 from wherry.sim.world import world
 from wherry.sim.world.world import World
 
@@ -263,7 +264,14 @@ def hand_out_too_soon() -> Iterator[None]:
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
 
-    with patched(BodyStore, "deliver", make), patched(world, "DiskFaults", _slow):
+    def as_rows(run: Any) -> Any:
+        def ungated(self: BodyStore, *args: Any) -> Any:
+            found = run(self, *args)
+            return None if found is None else [each._replace(gate=0) for each in found]
+
+        return ungated
+
+    with patched(BodyStore, "deliver", make), patched(BodyStore, "run", as_rows), patched(world, "DiskFaults", _slow):
         yield
 
 
@@ -320,7 +328,7 @@ def show_too_soon() -> Iterator[None]:
 
 
 def _slow(faults: Any) -> Any:
-    return lambda: faults(delay_us_min=50_000, delay_us_max=400_000)
+    return lambda **_: faults(delay_us_min=50_000, delay_us_max=400_000)
 
 
 def skip_an_edge() -> Any:
@@ -433,6 +441,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),
     **ROUTE_PLANTS,
+    **ROW_PLANTS,
     **AFTERMATH_PLANTS,
 }
 """A name, the plant, a seed that is known to show it, and checkers of which one must find it."""

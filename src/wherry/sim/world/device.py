@@ -29,7 +29,7 @@ class DiskFaults:
 
     delay_us_min: int = 5
     delay_us_max: int = 5_000
-    quick: float = 0.25
+    quick: float = 0.0
     stalls: float = 0.002
     stall_ms_max: int = 800
     read_fails: float = 0.0

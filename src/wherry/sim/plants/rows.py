@@ -1,0 +1,82 @@
+"""Planted bugs where a few messages travel as rows and runs of offsets, and where the loop itself syncs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wherry.core.index.waiting import Fifo
+from wherry.core.state.partition import Partition
+from wherry.core.state.reader import Reader
+from wherry.model.row_batch import RowBatch
+from wherry.sim.patch import patched
+from wherry.sim.world import world
+from wherry.sim.world.disk import SimFiles
+
+
+def _quick(faults: Any) -> Any:
+    return lambda **_: faults(quick=1.0)
+
+
+@contextmanager
+def trust_the_page_cache() -> Iterator[None]:
+    """Confirm a group that the loop has written, and not synced."""
+    with (
+        patched(SimFiles, "_sync_now", lambda sync: lambda self, *args: None if self.is_quick() else sync(self, *args)),
+        patched(world, "DiskFaults", _quick),
+    ):
+        yield
+
+
+def lease_a_run_twice() -> Any:
+    """Leave the last message of a run waiting, which was leased."""
+
+    def make(claim: Any) -> Any:
+        return lambda self, stop: claim(self, max(self._claimed.floor, stop - 1))
+
+    return patched(Fifo, "claim_run", make)
+
+
+def journal_half_a_payload() -> Any:
+    """Store only the beginning of payloads that travel as rows: after a restart the rest is gone."""
+
+    def make(bodies: Any) -> Any:
+        def cut(self: RowBatch) -> list[list[Any]]:
+            *others, payloads = bodies(self)
+            return [*others, [payload[:-1] for payload in payloads]]
+
+        return cut
+
+    return patched(RowBatch, "bodies", make)
+
+
+def settle_one_too_few() -> Any:
+    """Settle a run without its last message, which comes back when its lease would have ended."""
+
+    def make(settle: Any) -> Any:
+        return lambda self, first, stop: settle(self, first, max(first, stop - 1)) and settle(self, stop, stop)
+
+    return patched(Reader, "settle_run", make)
+
+
+def keep_what_is_settled() -> Any:
+    """Count a run as freed that stays in the directory: the topic's bounds drift."""
+
+    def make(settled: Any) -> Any:
+        def twice(self: Partition, first: int, stop: int) -> Any:
+            freed = settled(self, first, stop)
+            return None if freed is None else freed._replace(messages=freed.messages - 1)
+
+        return twice
+
+    return patched(Partition, "settled_run", make)
+
+
+ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "trust the page cache": (trust_the_page_cache, 0, ("ledger", "replay_equals_live", "BootRefused")),
+    "lease a run twice": (lease_a_run_twice, 0, ("one_lease_at_a_time", "Corrupt")),
+    "journal half a payload": (journal_half_a_payload, 0, ("ledger", "late")),
+    "settle one too few": (settle_one_too_few, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
+    "keep what is settled": (keep_what_is_settled, 0, ("replay_equals_live", "bounds_held", "audit")),
+}
