@@ -45,7 +45,7 @@ def programs(name: str) -> Path:
     def make() -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
         pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet", "--quiet"]
-        subprocess.run([*pip, "install", *PINS[name]], check=True)
+        subprocess.run([*pip, "install", "--no-compile", *PINS[name]], check=True)
 
     once(folder, " ".join(PINS[name]), make)
     return folder / "bin"
