@@ -6,6 +6,9 @@ VENV   ?= .venv
 bin := $(VENV)/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet --quiet
 
+# Most modules of what is installed are never imported: Python compiles the others when they are.
+install := $(pip) install --no-compile
+
 # Tests start hundreds of processes: each would compile the package again if its bytecode could not be kept.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -17,8 +20,12 @@ tools   := $(VENV)/.installed-dev
 peers   := $(VENV)/.installed-bench
 site    := $(VENV)/.installed-site
 
+# What `make check` does side by side, and what `make test` adds to it.
+checks   := types layers
+compiled := build/cache/.compiled
+
 .DEFAULT_GOAL := help
-.PHONY: help run tour test test-quick test-long check format sim soak-spark bench docs clean
+.PHONY: help run tour test test-quick test-long check types layers format sim soak-spark bench docs clean
 
 # More workers than cores: a good part of the tests waits, for processes that start or for what must not come.
 pytest := $(bin)/python -m pytest --numprocesses 4
@@ -32,10 +39,11 @@ run: $(package) ## Serve a broker on ./data, and say what to try (DATA=elsewhere
 tour: $(package) ## A short tour of the queue, in process
 	@$(bin)/wherry tour
 
+test: checks += $(compiled)
 test: check ## Everything a change must pass: check, then the tests (ONLY=unit: one folder of them)
 	$(pytest) -m 'not long' $(if $(ONLY),tests/$(ONLY))
 
-test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, twenty seeds of the simulator
+test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, ten seeds of the simulator
 	$(bin)/python -m pytest --numprocesses 2 -m 'not long and not more' --hypothesis-profile quick \
 		tests/unit tests/behaviour tests/property tests/golden tests/sim/test_fresh_seeds.py
 
@@ -51,8 +59,19 @@ test-long: $(tools) ## What takes hours: tests in their long form, properties te
 check: $(tools) ## Format, lint, types and layers; changes nothing
 	$(bin)/ruff format --check --quiet .
 	$(bin)/ruff check --quiet .
+	@$(MAKE) --no-print-directory --jobs 2 $(checks)
+
+types:
 	$(bin)/mypy
+
+layers:
 	$(bin)/lint-imports --no-logo --cache-dir build/cache/imports
+
+# One process compiles tests and sources, beside mypy; else each worker of the first run would compile all of them.
+$(compiled):
+	@mkdir -p $(@D)
+	@$(bin)/python -m pytest --collect-only --quiet > /dev/null
+	@touch $@
 
 format: $(tools) ## Rewrite the sources in the house format
 	$(bin)/ruff check --quiet --select I --fix .
@@ -89,25 +108,25 @@ $(venv):
 
 $(package): pyproject.toml | $(venv)
 	@echo "installing wherry into $(VENV)"
-	@$(pip) install --editable '.[avro,docs]'
+	@$(install) --editable '.[avro,docs]'
 	@touch $@
 
 $(testing): pyproject.toml | $(venv)
 	@echo "installing wherry and what its quick tests need into $(VENV)"
-	@$(pip) install --editable '.[test]'
+	@$(install) --editable '.[test]'
 	@touch $@ $(package)
 
 $(peers): pyproject.toml | $(venv)
 	@echo "installing wherry and the clients of its peers into $(VENV)"
-	@$(pip) install --editable '.[bench,spark]'
+	@$(install) --editable '.[bench,spark]'
 	@touch $@ $(package)
 
 $(site): pyproject.toml | $(venv)
 	@echo "installing what builds the site into $(VENV)"
-	@$(pip) install --editable '.[site]'
+	@$(install) --editable '.[site]'
 	@touch $@
 
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
-	@$(pip) install --editable '.[dev]'
+	@$(install) --editable '.[dev]'
 	@touch $@ $(package) $(testing)

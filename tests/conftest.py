@@ -6,6 +6,7 @@ import signal
 import pytest
 from hypothesis import settings
 
+from tests.environments import JAVA_OPTIONS
 from tests.spreading import Units, slow_first
 
 # In the background of a shell Ctrl-C is ignored, by every process that tests start too: those that send one would hang.
@@ -17,8 +18,7 @@ os.environ["WHERRY_FLIGHT_PORT"] = "0"
 os.environ["WHERRY_AMQP_PORT"] = "0"
 os.environ["WHERRY_STOMP_PORT"] = "0"
 
-# Tests start many Javas that live for seconds: without the optimising compiler each takes half the processor time.
-os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = JAVA_OPTIONS
 
 # No deadline: on a busy machine it fails tests that are right. The blob replays a failure without the local database.
 # `make test-quick` and `make test-long` choose their profile by --hypothesis-profile.

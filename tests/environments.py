@@ -26,6 +26,13 @@ PINS = {
 }
 """Frameworks with the client libraries that they use, and clients alone."""
 
+JAVA_CLASSES = BUILD / "java" / "spark.jsa"
+"""Classes that every Java maps rather than reads, once `tests/spark/java_classes.py` has made the file."""
+
+JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:SharedArchiveFile={JAVA_CLASSES}"
+"""For many Javas that live for seconds: without the optimising compiler each takes half the processor time, with shared
+classes half of that. A Java whose classes do not fit would print so, where tests read what commands print."""
+
 WITHIN = {"kombu": "celery", "pika": "dramatiq", "aio-pika": "faststream"}
 """Clients that are tested alone, and the environment that has them."""
 
@@ -38,9 +45,9 @@ def programs(name: str) -> Path:
     def make() -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
         pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet", "--quiet"]
-        subprocess.run([*pip, "install", *PINS[name]], check=True)
+        subprocess.run([*pip, "install", "--no-compile", *PINS[name]], check=True)
 
-    _once(folder, " ".join(PINS[name]), make)
+    once(folder, " ".join(PINS[name]), make)
     return folder / "bin"
 
 
@@ -62,11 +69,12 @@ def node_modules(pin: str) -> Path:
     def make() -> None:
         subprocess.run([*npm, "--prefix", str(folder), pin], check=True)
 
-    _once(folder, pin, make)
+    once(folder, pin, make)
     return folder / "node_modules"
 
 
-def _once(folder: Path, pins: str, make: Callable[[], None]) -> None:
+def once(folder: Path, pins: str, make: Callable[[], None]) -> None:
+    """Make what belongs into a folder, unless it is there and of the same pins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

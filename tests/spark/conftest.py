@@ -10,10 +10,17 @@ from pyspark import SparkContext
 
 from tests.spark import faulty
 from tests.spark.brokers import broker as started
+from tests.spark.java_classes import make_java_classes
 from tests.spark.queries import Queries
 from wherry.spark.session import session
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java_classes():
+    """Of all tests here: most start a Java, or use one."""
+    make_java_classes()
 
 
 @pytest.fixture(scope="session")

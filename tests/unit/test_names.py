@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -29,9 +29,8 @@ SAME_ROLE = {
 def test_a_class_name_means_one_thing():
     modules = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                modules[node.name].append(str(path.relative_to(SOURCE)))
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            modules[name].append(str(path.relative_to(SOURCE)))
     twice = {name: places for name, places in modules.items() if len(places) > 1}
     assert {name: places for name, places in twice.items() if name not in SAME_ROLE} == {}
     assert SAME_ROLE.keys() - twice.keys() == set(), "unique by now: remove it from the list"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
 )
 from wherry.cli.commands.pipeline import demo, pipeline  # noqa: F401  each adds its commands to the tree
 from wherry.cli.frame import DEBUG, app
-from wherry.cli.options import URL, VARIABLES, GlobalOptions, TlsOptions
+from wherry.cli.options import PROCESS, URL, VARIABLES, GlobalOptions, TlsOptions
 
 __all__ = ["app", "main"]
 
@@ -73,4 +74,5 @@ def wherry(
 
 def main() -> None:
     """Run the command line."""
+    PROCESS.is_lean = not {"pipeline", "demo"} & set(sys.argv)  # Spark converts to and from pandas
     app(prog_name="wherry")

@@ -56,6 +56,16 @@ class TlsOptions:
         return made
 
 
+@dataclass(slots=True)
+class OwnProcess:
+    """What `main` knows of the process: with `is_lean` it runs one command that needs no pandas, and nothing else."""
+
+    is_lean: bool = False
+
+
+PROCESS = OwnProcess()
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
     """The options that every command has; on the command line they come before its name."""
@@ -69,6 +79,10 @@ class GlobalOptions:
         """Run a coroutine with a connection to the broker."""
         from asyncio import Runner
 
+        if PROCESS.is_lean:
+            from wherry.node.memory import keep_pandas_out
+
+            keep_pandas_out()
         from wherry.cli.link import BrokerLink  # loads Arrow, which takes longer than all of `--help`
 
         async def connected() -> T:

@@ -1,4 +1,4 @@
-"""Returns free memory to the system, since allocators would keep the memory of a burst.
+"""Returns free memory to the system, since allocators would keep the memory of a burst; keeps pandas out.
 
 Unread answers, bodies and bursts of messages are bounded where they are held; once they are freed, their memory would
 still be counted as this process's for as long as it runs.
@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import logging
 import resource
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,30 @@ STEP_BYTES = 64 << 20
 STATM = Path("/proc/self/statm")
 
 _log = logging.getLogger("wherry.node")
+
+
+class _NoPandas:
+    """Refuses one import. None in `sys.modules` would not do: Arrow's compiled code takes it for the module."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def keep_pandas_out() -> None:
+    """Let Arrow find no pandas, for a process that is only ours.
+
+    Arrow loads pandas, where it is installed, with the first array that it makes, and looks for it only once. Code of
+    others in this process can still import pandas; only Arrow's conversions to and from it are gone.
+    """
+    if "pandas" in sys.modules:
+        return
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(_NoPandas)
 
 
 class _Mallinfo(ctypes.Structure):

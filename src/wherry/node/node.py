@@ -213,7 +213,7 @@ class Node:
         if (memory := memory_releaser()) is not None:
             giving = asyncio.create_task(memory.run(), name="wherry memory")
             stack.callback(giving.cancel)
-        # if pandas is installed, Arrow loads it with the first array: now rather than in the first request
+        # if pandas is installed and not kept out, Arrow loads it with the first array: now, not in the first request
         pa.array([])
         context = None if tls is None else tls.context
         served = [Served("http", self.server, config.server.port, "server.host, server.port")]

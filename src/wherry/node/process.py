@@ -27,6 +27,7 @@ from typing import NoReturn
 from wherry.model.errors import WherryError
 from wherry.node import logs
 from wherry.node.config import Config
+from wherry.node.memory import keep_pandas_out
 from wherry.node.node import Node
 from wherry.wire.http.pages import docs
 
@@ -47,6 +48,7 @@ _log = logging.getLogger("wherry.node")
 
 def run(config: Config) -> int:
     """Serve until a signal; return the exit code."""
+    keep_pandas_out()
     logs.set_up(config.log.level, config.log.format)
     raise_file_limit(config.limits.connections)
     sys.setswitchinterval(SWITCH_S)

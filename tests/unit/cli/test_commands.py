@@ -274,6 +274,14 @@ def test_a_look_at_spark_does_not_start_it():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+def test_a_process_of_ours_loads_no_pandas():
+    code = (
+        "import sys, pyarrow as pa; from wherry.node.memory import keep_pandas_out; keep_pandas_out(); "
+        "pa.array([1]); pa.array([b'x']); print('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 def test_a_directory_that_is_not_there_yet_is_measured_where_it_would_be(tmp_path):
     findings = {finding.check: finding for finding in doctor.disk(tmp_path / "not" / "yet")}
     assert str(tmp_path) in findings["disk sync"].found

@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -47,7 +48,8 @@ class Wait(NamedTuple):
         return f"{self.function} {self.number}"
 
 
-def waits(*modules: ModuleType) -> list[Wait]:
+@cache
+def waits(*modules: ModuleType) -> tuple[Wait, ...]:
     """Return every place in these modules that waits for the journal."""
     found: list[Wait] = []
     for module in modules:
@@ -55,7 +57,7 @@ def waits(*modules: ModuleType) -> list[Wait]:
         for function, call in _calls(ast.parse(Path(file).read_text("utf-8")), []):
             number = sum(each.function == function for each in found)
             found.append(Wait(function, number, file, call.lineno, call.end_lineno or call.lineno))
-    return found
+    return tuple(found)
 
 
 def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
@@ -67,8 +69,9 @@ def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
             yield from _calls(child, [*names, child.name])
             continue
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
-            whole = ast.unparse(child.func)
-            if child.func.attr in WAITS or whole.endswith(("committer.wait", "committer.when_durable")):
+            asked = child.func.attr
+            of_committer = asked in ("wait", "when_durable") and ast.unparse(child.func.value).endswith("committer")
+            if asked in WAITS or of_committer:
                 yield ".".join(names[:-1]), child
         yield from _calls(child, names)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from wherry.wire.http.api.problem import HttpError
@@ -38,6 +39,22 @@ async def _three() -> AsyncIterator[bytes]:
         yield word
 
 
+PART_S, WHOLE_S = 0.3, 0.02
+"""How long the server is silent before a client stops to read: while answers are missing, and behind them."""
+
+
+def whole(said: bytes) -> int:
+    """Return how many answers with a Content-Length came, up to the first that is not whole or has none."""
+    count = 0
+    while said:
+        head, end, rest = said.partition(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: (\d+)", head)
+        if not end or length is None or len(rest) < int(length[1]):
+            break
+        count, said = count + 1, rest[int(length[1]) :]
+    return count
+
+
 class Client:
     """Raw bytes to a server and back."""
 
@@ -47,8 +64,11 @@ class Client:
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def send(self, data: bytes, *, step: int | None = None) -> bytes:
-        """All that the server says until it closes, or until it has been silent for a while."""
+    async def send(self, data: bytes, *, step: int | None = None, answers: int = 1) -> bytes:
+        """All that the server says until it closes, or until it has been silent for a while.
+
+        That is short once as many whole answers came as were asked for.
+        """
         reader, writer = await self.open()
         for at in range(0, len(data), step or len(data) or 1):
             writer.write(data[at : at + (step or len(data))])
@@ -57,9 +77,8 @@ class Client:
                 await asyncio.sleep(0)
         said = b""
         try:
-            async with asyncio.timeout(0.3):
-                while chunk := await reader.read(65_536):
-                    said += chunk
+            while chunk := await asyncio.wait_for(reader.read(65_536), WHOLE_S if whole(said) >= answers else PART_S):
+                said += chunk
         except (TimeoutError, ConnectionError):
             pass
         writer.close()

@@ -56,7 +56,7 @@ def test_chunks_are_one_body(step: int | None):
 
 def test_requests_behind_each_other_are_answered_in_order():
     async def test(client: Client) -> None:
-        said = await client.send(b"".join(post(b"%d" % number) for number in range(50)))
+        said = await client.send(b"".join(post(b"%d" % number) for number in range(50)), answers=50)
         assert said.count(b"HTTP/1.1 200 OK") == 50
         answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"%d" % number for number in range(50)]
@@ -66,7 +66,7 @@ def test_requests_behind_each_other_are_answered_in_order():
 
 def test_a_tail_behind_a_body_is_the_next_request():
     async def test(client: Client) -> None:
-        said = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999)
+        said = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999, answers=2)
         assert said.count(b"HTTP/1.1 200 OK") == 2
         assert said.endswith(b"tail")
 
@@ -77,7 +77,7 @@ def test_a_tail_behind_a_body_is_the_next_request():
 def test_a_request_behind_chunks_is_a_request_of_its_own(step: int | None):
     async def test(client: Client) -> None:
         head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        said = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step)
+        said = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step, answers=2)
         answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"first", b"second"]
 
