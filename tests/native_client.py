@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -273,12 +274,18 @@ class SocketClient(NativeClient):
                 self.take(data)
         except ConnectionError:
             pass
+        await self._hang_up()
         self.end()
+
+    async def _hang_up(self) -> None:
+        self._out.close()
+        with suppress(ConnectionError, ssl.SSLError):
+            await self._out.wait_closed()
 
     async def close(self) -> None:
         """Close without a word."""
         self._reading.cancel()
-        self._out.close()
+        await self._hang_up()
         self.end()
 
 
@@ -298,6 +305,7 @@ async def upgraded(
     if not head.startswith("HTTP/1.1 101"):
         body = await reader.read(1 << 16)
         writer.close()
+        await writer.wait_closed()
         raise ConnectionError(head + body.decode())
     client = SocketClient(reader, writer)
     client.greet(**hello)
