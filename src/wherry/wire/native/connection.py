@@ -23,6 +23,9 @@ WRITE_HIGH_BYTES = 1 << 20
 JOINED_BYTES = 64 << 10
 """Smaller writes are joined to one buffer: cheaper than a list of buffers."""
 
+UNIX = "unix socket"
+"""The peer of a connection that has no address."""
+
 PARTING_S = 2.0
 """How long a client may take to read the last bytes that were written to it."""
 
@@ -51,7 +54,7 @@ class Connection(FairProtocol):
             self._sessions,
             self,
             self._application,
-            peer=place(transport.get_extra_info("peername")),
+            peer=place(transport.get_extra_info("peername")) or UNIX,
             secure=transport.get_extra_info("ssl_object") is not None,
         )
         if rest:

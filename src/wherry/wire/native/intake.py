@@ -27,7 +27,7 @@ UNSTORED_BYTES_MAX = 64 << 20
 class PublishListener(Protocol):
     """A session, as the intake sees it."""
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """Note that a publish of so many bytes is durable, or refused."""
 
     def confirm(self, number: int, published: PlacedMessages) -> None:
@@ -123,7 +123,7 @@ class PublishIntake:
         for run in part.runs:
             owner, count = run.owner, len(run.rows)
             if type(owner) is PublishOwner:
-                owner.session.stored(owner.size)
+                owner.session.take_stored(owner.size)
                 if isinstance(answer, WherryError):
                     self._broker.count_refusal(part.topic, answer)
                     owner.session.refuse(owner.number, answer)

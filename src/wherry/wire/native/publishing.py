@@ -63,7 +63,7 @@ class Publishing:
         else:
             behind.append((request, options, owner))
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """Note that a publish of so many bytes is durable, or refused."""
         self.unstored_bytes -= size
         self._intake.unstored_bytes -= size
@@ -94,7 +94,7 @@ class Publishing:
             self._give_up(owner, fault)
 
     def _give_up(self, owner: PublishOwner, fault: WherryError) -> None:
-        self._session.stored(owner.size)
+        self._session.take_stored(owner.size)
         self._session.refuse(owner.number, fault)
 
     async def _read_in_thread(self, request: PublishRequest, options: PublishOptions, owner: PublishOwner) -> None:

@@ -266,10 +266,10 @@ class Session:
 
     # ---------------------------------------------------------------------------------------- for publishes and settles
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """Note that a publish of so many bytes is durable, or refused."""
         was_full = self.shared.intake.is_full
-        self._publishing.stored(size)
+        self._publishing.take_stored(size)
         self.transport.look_again()
         if was_full:
             self.shared.relieved()

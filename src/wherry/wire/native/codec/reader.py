@@ -40,14 +40,13 @@ class FrameReader:
         """Return the frames that these bytes complete, in order."""
         if self.fault is not None:
             return []
+        frames: list[Frame] = []
         if self._parts:
             self._parts.append(data)
             self.partial_bytes += len(data)
             if self.partial_bytes < self._wanted:
                 return []
-            data = b"".join(self._parts)
-            self._parts = []
-        frames: list[Frame] = []
+            data = self._complete(frames)
         try:
             at = self._read(data, frames)
         except WireFault as fault:
@@ -57,6 +56,18 @@ class FrameReader:
         if self.partial_bytes:
             self._parts = [data[at:] if at else data]
         return frames
+
+    def _complete(self, frames: list[Frame]) -> bytes:
+        """Join the parts of a frame, and add it if its header is known; return the bytes behind it."""
+        parts, self._parts = self._parts, []
+        if self._wanted == HEADER_BYTES:
+            return b"".join(parts)
+        start, last = parts[0], parts[-1]
+        _, kind, flags, _, number = HEADER.unpack_from(start)
+        cut = len(last) - (self.partial_bytes - self._wanted)
+        parts[0], parts[-1] = start[HEADER_BYTES:], last[:cut]
+        frames.append((kind, flags, number, b"".join(parts)))  # the one copy of a large body
+        return last[cut:]
 
     def _read(self, data: bytes, frames: list[Frame]) -> int:
         """Add whole frames to a list; return where the first one that is not whole begins."""
