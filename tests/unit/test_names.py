@@ -17,6 +17,7 @@ SAME_ROLE = {
     "Head": "the lines before a body, of HTTP and of STOMP",
     "PublishedView": "the answer to a publish as JSON, where it is written and where it is read",
     "Server": "the server of a wire",
+    "Sessions": "what all sessions of a wire share",
     "Session": "the state machine of one connection of a wire",
     "SessionState": "how far a session of a wire is",
     "Transaction": "the transaction of a wire: what it collects until the commit",

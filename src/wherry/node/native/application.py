@@ -21,7 +21,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 OF_CONNECTION = frozenset(
     {
-        *("authorization", "connection", "content-length", "expect", "host", "keep-alive", "origin"),
+        *("authorization", "connection", "content-length", "expect", "host", "origin"),
         *("sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
