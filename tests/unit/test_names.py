@@ -13,6 +13,7 @@ SAME_ROLE = {
     "CatalogCalls": "the calls about topics and subscriptions, of the broker and of the client",
     "Connection": "one connection of a server, or of the client",
     "Consumer": "one consumer, of the broker, of the client and of a channel",
+    "DeliveredRow": "one delivered message as values, in the broker and on the native wire",
     "FrameReader": "bytes of a wire into its frames",
     "Head": "the lines before a body, of HTTP and of STOMP",
     "PublishedView": "the answer to a publish as JSON, where it is written and where it is read",

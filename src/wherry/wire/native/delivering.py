@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from wherry.broker.port.consume import DeliveryPort
 from wherry.model import ipc
+from wherry.model.calls import lease as values
+from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.schema import payload_bytes
 from wherry.wire.native.codec.deliveries import encode_deliver, encode_deliver_arrow
 from wherry.wire.native.codec.frames import Chunk
@@ -18,6 +20,9 @@ ARROW_ROWS = 64
 
 COPIED_BYTES_MAX = 32 << 10
 """A stream with less payload is one buffer: cheaper than dozens of parts."""
+
+_NO_FIELDS = (None, PRIORITY_DEFAULT, None, None, None, None)
+"""What a message has from its key on, if it has nothing but its payload."""
 
 _LEASE = pa.field("lease", pa.int64(), nullable=False)
 _FIELDS = ("key", "headers", "priority", "due", "expires", "id", "envelope")
@@ -34,7 +39,10 @@ def frames_of(stream: int, delivery: DeliveryPort, *, arrow: bool) -> list[Chunk
 
 
 def rows_of(delivery: DeliveryPort) -> list[DeliveredRow]:
-    """Return the messages of a delivery as rows."""
+    """Return the messages of a delivery as rows; those that are values in the broker are not made columns first."""
+    if delivery.rows is not None:
+        (token,) = delivery.tokens
+        return [_row(token, row) for row in delivery.rows]
     batch = delivery.present
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     tokens = delivery.tokens * len(delivery) if len(delivery.tokens) == 1 else delivery.lease_column().tolist()
@@ -51,6 +59,15 @@ def rows_of(delivery: DeliveryPort) -> list[DeliveredRow]:
             fields,
         )
     )
+
+
+def _row(token: int, row: values.DeliveredRow) -> DeliveredRow:
+    offset, partition, attempt, published_us, payload, key, priority, due_ms, expires_ms, headers, envelope = row
+    fields = PLAIN
+    if row[5:] != _NO_FIELDS:
+        shown = None if priority == PRIORITY_DEFAULT else priority
+        fields = RowFields(key, headers, shown, due_ms, expires_ms, None, envelope)
+    return DeliveredRow(token, partition, offset, published_us, attempt, payload, fields)
 
 
 def _fields(columns: dict[str, pa.Array], rows: int) -> list[RowFields]:

@@ -128,15 +128,17 @@ class PublishIntake:
                     self._broker.count_refusal(part.topic, answer)
                     owner.session.refuse(owner.number, answer)
                 elif not owner.quiet:
-                    owner.session.confirm(owner.number, placed(answer, start, count or len(answer.offset)))
+                    owner.session.confirm(owner.number, placed(answer, start, count or len(answer)))
             start += count
 
 
 def placed(answer: Published, start: int, count: int) -> PlacedMessages:
     """Return where some of the messages of a batch are; the last `dead` messages of the batch are dead letters."""
-    partition, offset = answer.partition, answer.offset
     flags = (Confirmed.DURABLE if answer.durable else 0) | (Confirmed.REPEATED if answer.repeated else 0)
-    stop = start + count
+    run = answer.one_run()
+    if run is not None and not answer.dead:
+        return PlacedMessages(run[0], run[1] + start, count, flags)
+    partition, offset, stop = answer.partition, answer.offset, start + count
     dead = max(0, stop - max(start, len(offset) - answer.dead)) if answer.dead else 0
     first = int(partition[start]), int(offset[start])
     if count == 1:
