@@ -1,4 +1,4 @@
-"""Plants in what AMQP, STOMP and HTTP do with messages: order, limits, acks, flags, transactions, heart-beats.
+"""Plants in what the wires do with messages: order, limits, acks, flags, transactions, heart-beats.
 
 Each check holds on a node as it is, over real sockets, and fails with its plant. Answers that come before the disk, and
 tokens of other holders, are planted in `test_wire_plants`.
@@ -32,6 +32,20 @@ from tests.integration.flow_amqp import (
     off_by_one,
     one_too_many,
     swallowed,
+)
+from tests.integration.flow_native import (
+    a_bad_end,
+    always_first,
+    check_native_again,
+    check_native_beat,
+    check_native_confirm,
+    check_native_credit,
+    check_native_goodbye,
+    check_native_range,
+    longer_ranges,
+    next_offset,
+    no_native_beat,
+    one_more_credit,
 )
 from tests.integration.flow_shared import half, unsaid
 from tests.integration.flow_stomp import (
@@ -138,6 +152,12 @@ PLANTS = {
     "stomp: an ack takes one too many": Planted(check_stomp_client, one_behind, "one too many"),
     "stomp: a transaction publishes half": Planted(check_stomp_commit, half, "published half"),
     "stomp: a lost heart-beat": Planted(check_stomp_beat, no_stomp_beat, "no heart-beat"),
+    "native: one credit more": Planted(check_native_credit, one_more_credit, "more was pushed"),
+    "native: a range that is too long": Planted(check_native_range, longer_ranges, "one too many"),
+    "native: a confirm with another offset": Planted(check_native_confirm, next_offset, "stored elsewhere"),
+    "native: the attempt is lost": Planted(check_native_again, always_first, "did not say that it came before"),
+    "native: a lost heartbeat": Planted(check_native_beat, no_native_beat, "no heartbeat"),
+    "native: a goodbye counts an attempt": Planted(check_native_goodbye, a_bad_end, "an attempt was counted"),
     "http: an ack leaves a message out": Planted(check_http_ack, one_left_out, "left a message out"),
     "http: a nack forgets its delay": Planted(check_http_delay, at_once, "forgot its delay"),
 }

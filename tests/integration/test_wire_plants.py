@@ -13,10 +13,10 @@ import json
 import pkgutil
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ import wherry.wire
 from tests.amqp import raw as amqp
 from tests.integration.flights import Flights, Pushed, payloads, until
 from tests.integration.served import Served, served
+from tests.native_client import NativeError, SocketClient, upgraded
 from tests.stomp import raw as stomp
 from wherry.broker.calls.settle import Settler
 from wherry.journal.disk.writer import DiskWriter
@@ -39,6 +40,7 @@ from wherry.sim.plants.waits import (
     unwaited,
     waits,
 )
+from wherry.wire.native.codec.settles import Verb
 from wherry.wire.stomp.session import Session
 from wherry.wire.stomp.transports import polling
 
@@ -220,6 +222,44 @@ def stomp_ack(node: Served, topic: str) -> None:
         raw.done("ACK", id=got.headers["ack"])
 
 
+def native(node: Served, work: Callable[[SocketClient], Coroutine[Any, Any, None]]) -> None:
+    """Do something over a connection of the native wire."""
+
+    async def main() -> None:
+        client = await upgraded(("127.0.0.1", node.node.port))
+        try:
+            await work(client)
+        finally:
+            await client.close()
+
+    asyncio.run(main())
+
+
+def native_publish(node: Served, topic: str) -> None:
+    async def work(client: SocketClient) -> None:
+        await client.publish(topic, b"it")
+
+    native(node, work)
+
+
+def native_settle(verb: Verb, node: Served, topic: str) -> None:
+    token, offset = map(int, lease_of(node, topic).split(":"))
+
+    async def work(client: SocketClient) -> None:
+        stream = await client.subscribe(topic, "s")
+        await client.answer(client.begin_settle(stream, verb, [(token, [(offset, 1)])]))
+
+    native(node, work)
+
+
+def native_subscribe(name: str, node: Served, topic: str) -> None:
+    async def work(client: SocketClient) -> None:
+        with suppress(NativeError):
+            await client.subscribe(topic, name)
+
+    native(node, work)
+
+
 def ready_queue(node: Served, topic: str) -> None:
     """A queue is declared, and has a message, before the disk is held: only the answer looked at is late."""
     stomp_send(node, topic)
@@ -268,6 +308,13 @@ ANSWERS: dict[str, Answers] = {
         partial(flight_act, "offsets-at", {"topic": "{}", "time_ms": 0}), "_offsets_at 0", reads=True
     ),
     "flight push ack": Answers(flight_push_ack, "Settler._settle_with_others 0"),
+    "native publish": Answers(native_publish, "Gathering._wait_for_disk 0"),
+    **{
+        f"native {verb.name}": Answers(partial(native_settle, verb), "Settler._settle_with_others 0")
+        for verb in (Verb.ACK, Verb.NACK, Verb.DEAD_LETTER)
+    },
+    "native subscribe": Answers(partial(native_subscribe, "s"), "PushStream._join 0", reads=True),
+    "native no subscription": Answers(partial(native_subscribe, "none"), "PushStream.fail 0", reads=True),
     "amqp confirm": Answers(amqp_confirm, "Gathering._wait_for_disk 0", before=ready_queue),
     "amqp declare": Answers(amqp_declare, "VirtualHost.declare_queue 0", reads=True, before=amqp_declare),
     "amqp exchange": Answers(
@@ -330,6 +377,25 @@ def check_http(how: str, node: Served, topic: str) -> None:
     assert status == 409, "a foreign token was taken"
 
 
+def check_native(verb: Verb | None, node: Served, topic: str) -> None:
+    """A stream of the native wire settles and renews nothing of another subscription."""
+    token = int(lease_of(node, f"{topic}-other").split(":")[0])
+
+    async def work(client: SocketClient) -> None:
+        stream = await client.subscribe(topic, "s")
+        try:
+            if verb is None:
+                await client.renew(stream, token)
+            else:
+                await client.answer(client.begin_settle(stream, verb, [(token, [])]))
+        except NativeError as fault:
+            assert fault.code == "stale-lease"
+        else:
+            raise AssertionError("a foreign token was taken")
+
+    native(node, work)
+
+
 def check_transaction(node: Served, topic: str) -> None:
     """Nor does a transaction."""
     receipt = lease_of(node, f"{topic}-other")
@@ -362,6 +428,8 @@ TOKENS: dict[str, tuple[Callable[[Served, str], None], Callable[[], Any]]] = {
         f"http {how}": (partial(check_http, how), any_subscription)
         for how in ("ack", "nack", "dead-letter", "release", "renew")
     },
+    **{f"native {verb.name}": (partial(check_native, verb), any_subscription) for verb in Verb},
+    "native renew": (partial(check_native, None), any_subscription),
     "http transaction": (check_transaction, any_subscription),
     "stomp session": (check_session, any_session),
 }

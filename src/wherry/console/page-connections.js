@@ -1,4 +1,4 @@
-// Who is connected: over HTTP as a count, over AMQP and STOMP one by one where the node serves it; and who was cut off.
+// Who is connected: over HTTP as a count, over the native wire, AMQP and STOMP one by one where the node serves it; and who was cut off.
 
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
@@ -6,11 +6,13 @@ import { bytes, count, duration, when } from "./format.js";
 import { attempt, badge, copyLine, loading, page, table } from "./parts.js";
 
 export async function show({ root, live, here }) {
-  const tiles = ["HTTP connections", "Requests under way", "Waiting requests", "STOMP sessions"].map((name) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));
+  const tiles = ["HTTP connections", "Requests under way", "Waiting requests", "Native sessions", "STOMP sessions"].map((name) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));
+  const native = section("Native wire", "/v1/wire/sessions", drawNative);
   const amqp = section("AMQP", "/api/connections", drawAmqp), stomp = section("STOMP", "/v1/stomp/sessions", drawStomp);
   const gone = h("div", { class: "section" }), cut = h("section", { class: "section", hidden: true }, h("header", {}, h("h2", {}, "Cut off over STOMP")), gone);
-  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), amqp.el, stomp.el, cut);
-  live(({ figures: { broker } }) => [broker?.connections, broker?.requests, broker?.waits, broker?.gauges.wherry_stomp_sessions].forEach((n, i) => say(tiles[i].lastChild, n === undefined ? "–" : count(n))));
+  const left = h("div", { class: "section" }), cutNative = h("section", { class: "section", hidden: true }, h("header", {}, h("h2", {}, "Cut off over the native wire")), left);
+  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), native.el, cutNative, amqp.el, stomp.el, cut);
+  live(({ figures: { broker } }) => [broker?.connections, broker?.requests, broker?.waits, broker?.gauges.wherry_native_sessions, broker?.gauges.wherry_stomp_sessions].forEach((n, i) => say(tiles[i].lastChild, n === undefined ? "–" : count(n))));
 
   function section(name, path, draw) {
     const place = h("div", { class: "section" }, loading());
@@ -23,6 +25,22 @@ export async function show({ root, live, here }) {
       }
     }
     return { load, el: h("section", { class: "section" }, h("header", {}, h("h2", {}, name), h("button", { type: "button", class: "small", "aria-label": `Refresh ${name}`, onclick: load }, "Refresh")), place) };
+  }
+
+  function drawNative({ sessions, left_off: more, cut_offs: ended }, place) {
+    put(place,
+      sessions.length
+        ? table("Native wire", ["Client", "Name", "User", { text: "Since", num: true }, { text: "Calls", num: true }, { text: "Not on disk yet", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.secure ? `${each.peer}, TLS` : each.peer), each.client || "–", each.user || "–", duration(each.age_ms), count(each.calls), bytes(each.unstored_bytes), bytes(each.unread_bytes), badge(each.state, each.state === "open" ? "good" : "warn"), toggle("Streams", each.peer, (line) => below(line, streams(each)))]))
+        : h("p", { class: "muted" }, "Nobody is connected."),
+      more ? h("p", { class: "muted" }, `${count(more)} more are not shown.`) : null);
+    cutNative.hidden = !ended.length;
+    put(left, table("Ended over the native wire", ["Client", "User", "When", "Why", { text: "In detail", wide: true }], ended.map((each) => [h("span", { class: "mono" }, each.peer), each.user || "–", when(each.at_ms), badge(each.why, "warn"), each.detail])));
+  }
+
+  function streams({ streams: found }) {
+    return found.length
+      ? table("Streams", ["Stream", "Topic", "Subscription", "Consumer", { text: "Holds", num: true }, { text: "Delivered", num: true }], found.map((each) => [String(each.id), h("span", { class: "mono" }, each.topic), each.subscription, each.consumer ?? "–", count(each.held_messages), count(each.delivered)]))
+      : h("p", { class: "muted" }, "It has no stream open.");
   }
 
   function drawAmqp(found, place) {
@@ -61,7 +79,7 @@ export async function show({ root, live, here }) {
       : h("p", { class: "muted" }, "It subscribes to nothing.");
   }
 
-  await Promise.all([amqp.load(), stomp.load()]);
+  await Promise.all([native.load(), amqp.load(), stomp.load()]);
 }
 
 /** A button of a row that shows a line below it, and takes it away again. */

@@ -30,6 +30,8 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     browser could let its own name resolve to this node, and send requests. `origins` are the sites whose pages may call
     the node, as in `https://example.org`; `*` is any site, if keys are required.
 
+    With a `unix_socket`, a path, the node listens there too, without TLS; keys are asked for as on the port.
+
     At shutdown, `/readyz` answers 503 for `linger_s` while requests are still served, so that a load balancer notices
     in time; then requests under way have `drain_s` to end.
     """
@@ -38,6 +40,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     port: Port = 7070
     names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    unix_socket: Annotated[str, msgspec.Meta(min_length=1, max_length=107)] | None = None
     linger_s: Seconds = 0.0
     drain_s: Seconds = 10.0
 

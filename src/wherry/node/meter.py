@@ -21,6 +21,7 @@ from wherry.node.webhooks.sender import Kind
 from wherry.wire.http.protocol.server import BOUNDS, Observer, Server
 
 if TYPE_CHECKING:
+    from wherry.wire.native.sessions import Sessions as NativeSessions
     from wherry.wire.stomp.sessions import Sessions
 
 LEAVE_S = 5.0
@@ -92,6 +93,29 @@ def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
     about = "Clients cut off since the start, by reason"
     metrics.count(
         "wherry_stomp_cut_off",
+        about,
+        ("why",),
+        lambda: {(why,): sessions.cut_off_counts[why] for why in CUT_OFF_REASONS},
+    )
+
+
+def watch_native(metrics: Metrics, sessions: NativeSessions) -> None:
+    """Add the figures of the native wire."""
+    from wherry.wire.native.codec.frames import RULES, Kind  # noqa: PLC0415  beside the sessions that use it
+    from wherry.wire.native.sessions import CUT_OFF_REASONS  # noqa: PLC0415
+
+    metrics.gauge("wherry_native_sessions", "Sessions open", lambda: len(sessions.open))
+    metrics.gauge("wherry_native_held_bytes", "Bytes of frames that are not whole", lambda: sessions.partial_bytes)
+    unstored = "Bytes that clients published and that are not on disk yet"
+    metrics.gauge("wherry_native_unstored_bytes", unstored, lambda: sessions.intake.unstored_bytes)
+    kinds = [Kind(kind) for kind, (sides, _, _) in RULES.items() if "client" in sides]
+    about = "Frames of clients since the start, by kind"
+    metrics.count(
+        "wherry_native_frames", about, ("kind",), lambda: {(each.name,): sessions.frames[each] for each in kinds}
+    )
+    about = "Clients cut off since the start, by reason"
+    metrics.count(
+        "wherry_native_cut_off",
         about,
         ("why",),
         lambda: {(why,): sessions.cut_off_counts[why] for why in CUT_OFF_REASONS},

@@ -27,7 +27,8 @@ from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
-from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
+from wherry.node.meter import metered, observer_of, watch_calls, watch_native, watch_server, watch_stomp
+from wherry.node.native.endpoints import NativeEndpoints
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
 from wherry.security.tls import Tls, TlsFiles
@@ -37,6 +38,7 @@ from wherry.wire.http.api.routing import Verb
 from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.message import Request
 from wherry.wire.http.protocol.server import Server
+from wherry.wire.native.sessions import Sessions as NativeSessions
 
 if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
@@ -96,6 +98,7 @@ class Node:
         self.broker: Broker
         self.server: Server
         self.calls: Calls
+        self.native_sessions: NativeSessions
         self.keys_on = False
         self.first_key: Path | None = None
         """The file with the first key, if this start made it."""
@@ -206,6 +209,10 @@ class Node:
         )
         self.server = await stack.enter_async_context(serve(self.app))
         watch_server(metrics, self.server)
+        self.native_sessions = NativeSessions(self.broker)
+        stack.push_async_callback(self.native_sessions.finished)
+        self.app.mount(NativeEndpoints(self.app, self.native_sessions).table())
+        watch_native(metrics, self.native_sessions)
         watch_calls(metrics, self.calls)
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
@@ -223,6 +230,15 @@ class Node:
             served += await self._start_hosts(access, metrics, tls=context is not None)
         for each in served:
             await self._listen(each, context)
+        await self._listen_unix(config.server.unix_socket)
+
+    async def _listen_unix(self, path: str | None) -> None:
+        if path is not None:
+            try:
+                await self.server.listen_unix(path)
+            except OSError as fault:
+                allowed = f"a path where a socket can be made ({fault})"
+                raise InvalidInput("server.unix_socket", path, allowed) from None
 
     async def _listen(self, served: Served, tls: ssl.SSLContext | None) -> None:
         """Listen for a wire.

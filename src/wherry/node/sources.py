@@ -25,6 +25,7 @@ PREFIX = "WHERRY_"
 FLAGS: dict[str, str] = {
     "--host": "server.host",
     "--port": "server.port",
+    "--unix-socket": "server.unix_socket",
     "--flight-port": "flight.port",
     "--amqp-port": "amqp.port",
     "--stomp-port": "stomp.port",

@@ -10,10 +10,15 @@ Each wire has its own connections, parses their bytes itself, and sends its own 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import socket
 import ssl
+import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 BACKLOG = 1_024
@@ -38,6 +43,8 @@ class Listener:
     def __init__(self, connect: Callable[[], asyncio.BaseProtocol], handshake_s: float) -> None:
         self._connect, self._handshake_s = connect, handshake_s
         self._servers: list[asyncio.Server] = []
+        self._sockets: dict[str, int] = {}
+        """Paths of Unix sockets, with the inode of each."""
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Serve an address, and return its port, which the system chooses for 0.
@@ -52,10 +59,40 @@ class Listener:
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
+    async def listen_unix(self, path: str) -> None:
+        """Serve a Unix socket, in place of one that a process left behind; who may open it is up to the umask."""
+        if _is_served(path):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
+        server = await asyncio.get_running_loop().create_unix_server(self._connect, path, backlog=BACKLOG)
+        self._servers.append(server)
+        self._sockets[path] = _inode(path)
+
     def stop(self) -> None:
         """Accept no more connections. Open ones stay."""
         for server in self._servers:
             server.close()
+        for path, inode in self._sockets.items():
+            with suppress(OSError):
+                if _inode(path) == inode:  # else another process serves it by now
+                    Path(path).unlink()
+        self._sockets.clear()
+
+
+def _inode(path: str) -> int:
+    return Path(path).stat().st_ino
+
+
+def _is_served(path: str) -> bool:
+    """Return whether a process listens on a Unix socket; raise `OSError` if the path is something else."""
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EEXIST, "there is a file that is no socket", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(path) == 0
 
 
 class Connected(Generic[C]):

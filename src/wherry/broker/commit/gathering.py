@@ -204,16 +204,23 @@ class Gathering:
     async def publish_batch(self, topic: str, messages: Publishable, options: PublishOptions) -> Published:
         """Publish the batch of one call behind the messages that were added before it; return when it is stored."""
         answered = asyncio.get_running_loop().create_future()
+        self._answer_calls(self.add_batch(topic, messages, options, answered))
+        answer, _ = await answered
+        return answer
+
+    def add_batch(self, topic: str, messages: Publishable, options: PublishOptions, owner: object) -> Submission:
+        """Add the batch of one call to the open submission, behind the messages that were added before it.
+
+        Its run has no rows: the whole answer is that of its owner.
+        """
         for persistent in (True, False):
             self._open.pop((topic, persistent), None)  # messages that are added later come later
         batch = TopicBatch(topic, persistent=True, whole=(messages, options))
-        batch.runs.append(Run(Rows([]), _AS_GIVEN, answered, separable=False))
+        batch.runs.append(Run(Rows([]), _AS_GIVEN, owner, separable=False))
         self._filling.batches.append(batch)
         self._filling.size += PATIENT_BYTES_MAX  # the batch is large: it does not wait for a sync
-        self._answer_calls(self._filling)
         self._schedule()
-        answer, _ = await answered
-        return answer
+        return self._filling
 
     def _answer_calls(self, submission: Submission) -> None:
         if _answer not in submission.on_stored:

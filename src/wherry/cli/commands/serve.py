@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FLAGS: dict[str, tuple[str, str]] = {
     "--host": ("ADDRESS", "Where to listen; 127.0.0.1 is for this machine only."),
     "--port": ("PORT", "0 lets the system choose."),
+    "--unix-socket": ("PATH", "A Unix socket to listen on as well."),
     "--flight-port": ("PORT", "The same for Arrow Flight."),
     "--amqp-port": ("PORT", "The same for AMQP 0-9-1."),
     "--stomp-port": ("PORT", "The same for STOMP."),

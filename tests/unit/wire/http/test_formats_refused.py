@@ -29,7 +29,8 @@ from tests.unit.wire.http.format_messages import (
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.schema import Message, compact
-from wherry.wire.http.formats import as_arrow, as_avro, read_messages
+from wherry.wire import arrow_stream
+from wherry.wire.http.formats import as_avro, read_messages
 from wherry.wire.http.protocol.message import (
     ARROW,
     AVRO,
@@ -88,9 +89,9 @@ def big_endian() -> bytes:
     """A stream whose schema says so: the slot is empty for little-endian, so it is pointed at another field."""
     body = bytearray(arrow_bytes(BATCH))
     metadata = memoryview(body)[8:]
-    header = as_arrow._header(metadata)
+    header = arrow_stream._header(metadata)
     (back,) = struct.unpack_from("<i", metadata, header)
-    fields = as_arrow._slot(metadata, header, 1) - header
+    fields = arrow_stream._slot(metadata, header, 1) - header
     struct.pack_into("<H", metadata, header - back + 4, fields)
     return bytes(body)
 
@@ -278,7 +279,7 @@ def test_a_bad_header_is_refused_by_name(headers: dict[str, str], field: str):
 
 
 def test_the_number_of_batches_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(as_arrow, "BATCHES_MAX", 3)
+    monkeypatch.setattr(arrow_stream, "BATCHES_MAX", 3)
     assert read_messages(request(ARROW, arrow_bytes(*[BATCH] * 3))).num_rows == 6
     with pytest.raises(InvalidInput, match="more than 3 batches"):
         read_messages(request(ARROW, arrow_bytes(*[BATCH] * 4)))

@@ -10,6 +10,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.behaviour.web import web
+from wherry.node.native.endpoints import NativeEndpoints
 from wherry.node.stomp.endpoints import StompEndpoints
 from wherry.node.stomp.transports import HttpTransports
 from wherry.wire.http import app
@@ -18,7 +19,8 @@ from wherry.wire.http.api.problem import STATUS_OF
 from wherry.wire.http.endpoints import TABLES
 
 STOMP = StompEndpoints(HttpTransports(None)).table()  # type: ignore[arg-type]  # nothing is called
-ENDPOINTS = [endpoint for table in (*TABLES, STOMP) for endpoint in table.endpoints]
+NATIVE = NativeEndpoints(None, None).table()  # type: ignore[arg-type]  # nothing is called
+ENDPOINTS = [endpoint for table in (*TABLES, NATIVE, STOMP) for endpoint in table.endpoints]
 DOCUMENT: dict[str, Any] = msgspec.json.decode(describe(ENDPOINTS))
 OPERATIONS = {
     f"{method.upper()} {path}": operation

@@ -15,6 +15,8 @@ import pyarrow as pa
 from wherry.broker.waiting.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
 from wherry.model.calls.receipts import format_receipts, parse_receipts
 from wherry.model.schema import Int64, Message, content_bytes
+from wherry.wire import arrow_stream
+from wherry.wire.arrow_stream import WHOLE_BYTES
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.trace_context import carried
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
@@ -55,7 +57,7 @@ __all__ = [
 _READERS: dict[str, Callable[[Bytes], pa.RecordBatch]] = {
     JSON: as_json.read,
     NDJSON: as_json.read_lines,
-    ARROW: as_arrow.read,
+    ARROW: arrow_stream.read,
     AVRO: as_avro.read,
     AVRO_SINGLE: as_avro.read_single,
 }
@@ -63,7 +65,7 @@ _IN_PARTS: dict[str, Callable[[Bytes], Iterator[pa.RecordBatch | None]]] = {
     JSON: as_json.read_pieces,
     NDJSON: as_json.read_line_pieces,
     AVRO: as_avro.read_pieces,
-    ARROW: lambda body: iter((as_arrow.read(body),)),
+    ARROW: lambda body: iter((arrow_stream.read(body),)),
 }
 _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
     JSON: as_json.write,
@@ -73,9 +75,6 @@ _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
     OCTETS: as_octets.write,
     AVRO_SINGLE: as_avro.write_one,
 }
-
-WHOLE_BYTES = 64 << 10
-"""Larger bodies of Avro or Arrow are read in parts; for JSON the number of texts counts too."""
 
 ONE_BYTES_MAX = 64 << 10
 """Larger messages are not collected with those of other requests: beside the body a batch of its own is cheap."""
@@ -119,7 +118,7 @@ async def take_messages(request: Request, slices: Slices) -> pa.RecordBatch:
     if kind not in _IN_PARTS or not (is_large(body) if is_json else len(memoryview(body)) > WHOLE_BYTES):
         return read_messages(request)
     if kind == ARROW:
-        batch = await asyncio.to_thread(as_arrow.read, body)
+        batch = await asyncio.to_thread(arrow_stream.read, body)
     else:
         batches = []
         for piece in _IN_PARTS[kind](body):

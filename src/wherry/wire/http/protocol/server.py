@@ -95,11 +95,19 @@ class Server:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on an address, and return its port, which the system chooses for 0."""
         port = await self._listener.listen(host, port, tls)
+        await self._begin_ticks()
+        return port
+
+    async def listen_unix(self, path: str) -> None:
+        """Listen on a Unix socket as well, without TLS."""
+        await self._listener.listen_unix(path)
+        await self._begin_ticks()
+
+    async def _begin_ticks(self) -> None:
         if not self._is_ticking:
             self._is_ticking = True
             ticks = ticking(self._all_ticking, TICK_S, clock=self.time, log=_log, name="wherry http ticks")
             await self._ticks.enter_async_context(ticks)
-        return port
 
     def _all_ticking(self) -> Iterable[Ticking]:
         return (*self.connected, *self.ticking)

@@ -1,0 +1,1 @@
+"""The native wire: one connection for publishes, confirms, pushed messages, settles and all other calls."""
