@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import wherry
-from tests.integration.worlds import Node, World, on_both
+from tests.integration.worlds import Node, World, on_each
 from wherry.client import consumer as consumers
 
 AT_ONCE = wherry.Retry(attempts=3, first_ms=0, factor=1, cap_ms=0, jitter=0)
@@ -36,7 +36,7 @@ async def attempts(world: World) -> dict[bytes, int]:
     return found
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_an_error_in_the_loop_is_a_failed_attempt_with_its_text(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -61,7 +61,7 @@ async def test_an_error_in_the_loop_is_a_failed_attempt_with_its_text(world):
     assert await dead(world) == [(b"poison", 3, "ValueError: no JSON in line 1")]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_what_the_loop_was_not_shown_is_handed_back_untouched(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -75,7 +75,7 @@ async def test_what_the_loop_was_not_shown_is_handed_back_untouched(world):
     assert await attempts(world) == {b"20": 2, **{b"%d" % n: 1 for n in range(21, 40)}}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_all_that_is_in_hand_has_failed(world):
     """Which of several that are worked on at a time it was cannot be told; what was settled is not touched."""
@@ -104,7 +104,7 @@ async def test_all_that_is_in_hand_has_failed(world):
     assert await attempts(world) == counted | {b"%d" % n: 1 for n in range(5, 30)}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_a_group_of_errors_is_told_by_those_in_it(world):
     await world.jobs(lease_ms=60_000, retry=wherry.Retry(attempts=1))
@@ -125,7 +125,7 @@ async def test_a_group_of_errors_is_told_by_those_in_it(world):
     assert len(error) == 1_024
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_an_error_about_the_broker_is_not_held_against_the_messages(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -169,7 +169,7 @@ def test_a_worker_that_fails_while_the_broker_is_away_does_not_wait_a_lease_long
     asyncio.run(in_time())
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_a_batch_in_hand_fails_as_a_whole(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from wherry.client.batch import Batch
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
-from wherry.client.native.stream import Stream
+from wherry.client.native.stream import ClientStream
 from wherry.client.requests import SubscriptionRequests
 from wherry.model.errors import StaleLease
 from wherry.wire.native.codec.documents import SubscribeTerms
@@ -37,8 +37,8 @@ class PushSource:
 
     def __init__(self, consumer: Consumer, requests: SubscriptionRequests, transport: NativeTransport) -> None:
         self._consumer, self._requests, self._transport = consumer, requests, transport
-        self._stream: Stream | None = None
-        self._leaving: list[Stream] = []
+        self._stream: ClientStream | None = None
+        self._leaving: list[ClientStream] = []
         """Streams that a broker left which drains, and of which the reader still holds messages."""
         self._loop = asyncio.get_running_loop()
         self._mean_bytes = 1
@@ -67,7 +67,7 @@ class PushSource:
                 if stream is None:
                     return
                 self.look()
-                await stream.left
+                await asyncio.wait([stream.left])  # which stays as it is when this task is cancelled
                 fault = stream.ended.result() if stream.is_over else None
                 if fault is not None:
                     raise fault
@@ -79,12 +79,12 @@ class PushSource:
                     backoff.reset()
                 await backoff.pause(retry_after_s(fault))
 
-    async def _open(self) -> Stream | None:
+    async def _open(self) -> ClientStream | None:
         session = await self._transport.ready()
         if session is None:
             return None
         consumer, requests = self._consumer, self._requests
-        stream = Stream(session, requests, self._take)
+        stream = ClientStream(session, requests, self._take)
         stream.left.add_done_callback(lambda _: self._left(stream))
         stream.ended.add_done_callback(lambda _: self._ended(stream))
         terms = SubscribeTerms(
@@ -103,7 +103,7 @@ class PushSource:
         self._consumer.take(batch)
         self.look()
 
-    def _left(self, stream: Stream) -> None:
+    def _left(self, stream: ClientStream) -> None:
         """Drop what the reader has not taken, since the broker hands it out again; wait for what the reader holds."""
         if not stream.is_over:
             self._consumer.drop_unread(stream, StaleLease(0, "the broker is closing"))
@@ -118,7 +118,7 @@ class PushSource:
                 self._leaving.remove(stream)
                 stream.finish()
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: ClientStream) -> None:
         """Note that the leases of a stream are gone."""
         self._consumer.lose(stream, StaleLease(0, stream.why))
 

@@ -21,7 +21,7 @@ from wherry.client.batch import Leased
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ClientRequest, ClientResponse
 from wherry.client.native.answers import answered, published_by
-from wherry.client.native.stream import Stream
+from wherry.client.native.stream import ClientStream
 from wherry.model.calls.publish import Published
 from wherry.model.errors import StaleLease, Unavailable, WherryError
 from wherry.wire.native.codec.calls import CallHead, decode_answer, encode_call
@@ -79,7 +79,7 @@ class NativeSession(asyncio.Protocol):
         self._turn_bytes = 0
         self._waiting: dict[int, Waiting] = {}
         self._last = 0
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, ClientStream] = {}
         self._last_stream = 0
         self._paused = False
         self._for_room: deque[asyncio.Future[None]] = deque()
@@ -135,7 +135,7 @@ class NativeSession(asyncio.Protocol):
     async def call(self, request: ClientRequest) -> ClientResponse:
         """Send a request of HTTP without HTTP, and return its answer."""
         number, wait_ticks = self._number(), round(request.wait_s / self._tick_s)
-        headers = {"accept": request.accept, **dict(request.headers)}
+        headers = {"accept": request.accept, **{name.lower(): value for name, value in request.headers}}
         if request.content_type:
             headers["content-type"] = request.content_type
         head = CallHead(request.method, request.target, headers)
@@ -154,7 +154,7 @@ class NativeSession(asyncio.Protocol):
         self._send(frame(number))
         return self._wait(number, message)
 
-    def subscribe(self, terms: SubscribeTerms, stream: Stream) -> int:
+    def subscribe(self, terms: SubscribeTerms, stream: ClientStream) -> int:
         """Open a stream; return its number. The stream gets what comes for it."""
         self._check_open()
         self._last_stream = number = self._next(self._last_stream, self._streams)

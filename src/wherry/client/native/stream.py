@@ -33,7 +33,7 @@ CANCEL_S = 3.0
 """How long a stream that is cancelled waits for the broker's word; after that its connection is cut."""
 
 
-class Stream:
+class ClientStream:
     """A `BatchRequests` of the messages that it delivers.
 
     `take` gets each batch, and the bytes that it came in. `ended` has the error that ended the stream, or None.
