@@ -290,7 +290,7 @@ import asyncio, os, sys
 import wherry
 
 async def main():
-    async with wherry.connect(sys.argv[1]) as client:
+    async with wherry.connect(sys.argv[1], wire=sys.argv[2]) as client:
         async with client.consumer("jobs", "workers", pull_messages=1, buffer_messages=1) as consumer:
             async for message in consumer:
                 if message.payload == b"poison":
@@ -302,8 +302,9 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.parametrize(("wire", "error"), [("native", "the connection was lost"), ("http", "the lease expired")])
 @pytest.mark.rows("G18")
-def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(tmp_path: Path):
+def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(tmp_path: Path, wire: str, error: str):
     async def main() -> None:
         async with asyncio.timeout(50), Node(tmp_path / "home") as node, wherry.connect(node.url) as client:
             world = World(client)
@@ -311,12 +312,12 @@ def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(
             await client.publish("jobs", [b"poison", b"good"])
             codes = []
             for _ in range(2):
-                worker = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, node.url)
+                worker = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, node.url, wire)
                 codes.append(await worker.wait())
                 while (await client.stats("jobs")).subscriptions[0].leased:  # noqa: ASYNC110  nobody tells
                     await asyncio.sleep(0.05)
             assert codes == [9, 9]
-            assert await dead(world) == [(b"poison", 2, "the lease expired")]
+            assert await dead(world) == [(b"poison", 2, error)]
             assert await attempts(world) == {b"good": 1}
 
     asyncio.run(main())

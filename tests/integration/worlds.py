@@ -87,6 +87,11 @@ class Node:
             said += line
         self.url = said.split()[3].decode()
 
+    async def stop(self) -> None:
+        """Stop it as an operator does: it drains."""
+        self._process.terminate()
+        await self._process.wait()
+
     async def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
@@ -100,17 +105,22 @@ async def embedded_world(home: Path) -> AsyncIterator[World]:
         yield World(client, clock)
 
 
+def in_process(home: Path, **sections: Any) -> InProcessNode:
+    """A node in this process: it is there at once, and its sockets are real."""
+    return InProcessNode(
+        Config(
+            storage=StorageSection(path=str(home)),
+            flight=FlightSection(enabled=False),
+            amqp=AmqpSection(enabled=False),
+            stomp=StompSection(enabled=False),
+            **{"server": ServerSection(port=0, drain_s=2.0), **sections},
+        )
+    )
+
+
 @asynccontextmanager
 async def node_world(home: Path, wire: Wire) -> AsyncIterator[World]:
-    """A node in this process: it is there at once, and its sockets are real."""
-    config = Config(
-        server=ServerSection(port=0, drain_s=2.0),
-        storage=StorageSection(path=str(home)),
-        flight=FlightSection(enabled=False),
-        amqp=AmqpSection(enabled=False),
-        stomp=StompSection(enabled=False),
-    )
-    async with InProcessNode(config) as node, wherry.connect(node.url, wire=wire) as client:
+    async with in_process(home) as node, wherry.connect(node.url, wire=wire) as client:
         yield World(client)
 
 
