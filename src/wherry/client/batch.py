@@ -59,10 +59,10 @@ class Batch:
 
     __slots__ = (
         "_columns",
-        "_count",
         "_pulled",
         "_settled",
         "acks",
+        "count",
         "done",
         "done_all",
         "lost",
@@ -76,7 +76,8 @@ class Batch:
         self.requests = requests
         """Settles its messages."""
         self._pulled = pulled
-        self._count = count
+        self.count = count
+        """Messages, settled or not."""
         self.open = count if acks else 0
         """Messages not settled yet."""
         self._settled = bytearray() if acks else bytearray(b"\1") * count
@@ -98,7 +99,7 @@ class Batch:
         return Batch(requests, pulled, pulled.num_rows, acks=acks)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def data(self) -> pa.RecordBatch:
@@ -188,15 +189,16 @@ class Batch:
 
     def claim_row(self, row: int) -> bool:
         """Mark one row as being settled; return False if it was."""
-        settled = self._settled or self._marks()
-        if settled[row]:
+        if not self._settled:
+            self._settled = bytearray(self.count)
+        if self._settled[row]:
             return False
-        settled[row] = 1
+        self._settled[row] = 1
         return True
 
     def _marks(self) -> bytearray:
         if not self._settled:
-            self._settled = bytearray(self._count)
+            self._settled = bytearray(self.count)
         return self._settled
 
     async def carry_out(self, rows: Int64, call: Awaitable[None]) -> None:
@@ -254,8 +256,10 @@ class Batch:
 
     def parts(self, rows: Int64) -> LeaseParts:
         """Return some rows as ranges of offsets for each lease; whole leases for all rows."""
-        if len(rows) == self._count:
+        if len(rows) == self.count:
             return self.leases()
+        if len(rows) == 1:
+            return [self.lease_of(int(rows[0]))]
         lease, offset = self._int64(LEASE)[rows], self._int64("offset")[rows]
         order = np.lexsort((offset, lease))
         lease, offset = lease[order], offset[order]
@@ -349,7 +353,7 @@ class Leased(View):
             raise InvalidInput("ack_later", self, "a message that a consumer handed out; pulled ones are acked at once")
         stream = batch.stream
         # The ack of the only message of a push has no others to wait for.
-        if stream is not None and len(batch) == 1 and batch.lost is None and batch.claim_row(0):
+        if stream is not None and batch.count == 1 and batch.lost is None and batch.claim_row(0):
             batch.acks.send_alone(self, stream.ack(self))
             return
         batch.done.append(self.row)

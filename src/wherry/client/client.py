@@ -32,7 +32,7 @@ from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.address import Address
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
 from wherry.client.link.transport import ARROW, JSON, ClientRequest, Transport
-from wherry.client.native.publishing import send_publish
+from wherry.client.native.publishing import prepare
 from wherry.client.native.transport import NativeTransport, Wire
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
@@ -130,13 +130,13 @@ class Client(CatalogCalls):
         `expires`, `headers`), the same from pandas or polars, a list of bytes, text or `Message`, or one of these.
         """
         native = self.native
-        if native is not None:
+        if native is not None and not native.is_refused:
+            prepared = prepare(topic, messages, options)
             session = native.session
             if session is None or session.is_full:
                 session = await native.ready()
-            sent = None if session is None else send_publish(session, topic, messages, options)
-            if sent is not None:
-                return await sent
+            if session is not None and (not prepared.chunks or prepared.fits):
+                return await prepared.send(session, topic)
         target = path("topics", topic, "messages", ids=False, **_query(options))
         answer = await self._caller.send(ClientRequest("POST", target, encode(batch_of(messages)), ARROW))
         return parsed(answer, PublishedView).published()

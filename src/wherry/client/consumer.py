@@ -20,7 +20,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
 from types import TracebackType
@@ -74,6 +74,8 @@ class Consumer:
         self._fault: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._source: PullSource | PushSource | None = None
+        self._look: Callable[[], object] = bool
+        """Lets the source look whether to get more; nothing until there is one."""
         self.is_reading = False
         """Whether the reader waits for a batch, and none is there."""
         self.ahead = 0
@@ -183,7 +185,7 @@ class Consumer:
         while True:
             while self._ready:
                 batch = self._ready.popleft()
-                count = len(batch)
+                count = batch.count
                 self.ahead -= count
                 self._handed += count
                 self._handed_at = time.monotonic()
@@ -217,10 +219,6 @@ class Consumer:
             if not reader.done():
                 reader.set_result(None)
 
-    def _look(self) -> None:
-        if self._source is not None:
-            self._source.look()
-
     def _keep_pace(self) -> None:
         """Set the size of the next steps by the time that the reader took for the last one."""
         self._took_s += time.monotonic() - self._handed_at
@@ -242,6 +240,7 @@ class Consumer:
                 self._source = PushSource(self, self._requests, native)
             else:
                 self._source = PullSource(self, self._requests)
+            self._look = self._source.look
             await self._source.run()
 
     @property
@@ -270,7 +269,7 @@ class Consumer:
         if self.acked:
             batch.acks, batch.on_end = self._acks, self._settled
             self._held[batch] = None
-        count = len(batch)
+        count = batch.count
         self._held_messages += count
         self.ahead += count
         self._ready.append(batch)

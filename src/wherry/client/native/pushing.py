@@ -51,8 +51,10 @@ class PushSource:
             self._finish()
         if stream is None or stream.left.done():
             return
-        credit = stream.credit
-        step = min(consumer.step, consumer.pull_bytes // self._mean_bytes or 1)
+        credit, step = stream.credit, consumer.step
+        if 2 * credit > step:
+            return
+        step = min(step, consumer.pull_bytes // self._mean_bytes or 1)
         more = min(step - consumer.ahead, consumer.room) - credit
         if more > 0 and (2 * more >= min(step, consumer.buffer_messages) or (consumer.is_reading and not credit)):
             stream.grant(more)
@@ -99,9 +101,8 @@ class PushSource:
         return stream
 
     def _take(self, batch: Batch, size: int) -> None:
-        self._mean_bytes = size // len(batch) + 1
+        self._mean_bytes = size // batch.count + 1
         self._consumer.take(batch)
-        self.look()
 
     def _left(self, stream: ClientStream) -> None:
         """Drop what the reader has not taken, since the broker hands it out again; wait for what the reader holds."""

@@ -9,9 +9,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from wherry.client.batch import LEASE, Batch, BatchRequests, Leased
+from wherry.client.batch import LEASE, Batch, BatchRequests, Int64, Leased
 from wherry.model import limits
 from wherry.model.calls.rows import single_row
 from wherry.model.schema import DELIVERED, Message
@@ -118,6 +119,9 @@ class RowBatch(Batch):
         """Return one row as a part of its lease."""
         found = self._rows[row]
         return found[0], [(found[2], 1)]
+
+    def _int64(self, name: str) -> Int64:
+        return np.array(self.column(name), np.int64)
 
     @property
     def _table(self) -> pa.RecordBatch:

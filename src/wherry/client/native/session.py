@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -120,21 +120,20 @@ class NativeSession(asyncio.Protocol):
         self, topic: str, payloads: list[bytes], fields: list[RowFields] | None, options: bytes
     ) -> asyncio.Future[Published]:
         """Send messages as rows in this turn; the future has their places once they are stored."""
-        number = self._number()
-        self._send(encode_publish(number, topic, payloads, fields, options))
-        return self._wait(number, len(payloads))
+        number = self.next_number()
+        return self.request(number, encode_publish(number, topic, payloads, fields, options), len(payloads))
 
     def publish_arrow(
         self, topic: str, chunks: list[Chunk], messages: int, options: bytes
     ) -> asyncio.Future[Published]:
         """Send messages as an Arrow stream, without a copy."""
-        number = self._number()
+        number = self.next_number()
         self._send_chunks(encode_publish_arrow(number, topic, chunks, options))
         return self._wait(number, messages)
 
     async def call(self, request: ClientRequest) -> ClientResponse:
         """Send a request of HTTP without HTTP, and return its answer."""
-        number, wait_ticks = self._number(), round(request.wait_s / self._tick_s)
+        number, wait_ticks = self.next_number(), round(request.wait_s / self._tick_s)
         headers = {"accept": request.accept, **{name.lower(): value for name, value in request.headers}}
         if request.content_type:
             headers["content-type"] = request.content_type
@@ -148,16 +147,26 @@ class NativeSession(asyncio.Protocol):
                 self._send(encode_cancel(number, stream=False))
             raise
 
-    def settle(self, frame: Callable[[int], bytes], message: Leased | None = None) -> asyncio.Future[None]:
-        """Send a SETTLE or RENEW, made for the number that it gets; `message` is the one that it acks, if it is one."""
-        number = self._number()
-        self._send(frame(number))
-        return self._wait(number, message)
+    def request(self, number: int, frame: bytes, what: object = None) -> asyncio.Future[Any]:
+        """Send a request in this turn; the future has its answer. `what` is as in `Waiting`."""
+        self._send(frame)
+        return self._wait(number, what)
+
+    def next_number(self) -> int:
+        """Return the number of the next request, which the caller sends at once; raise if the connection is closed."""
+        if self.is_closed:
+            raise self._fault or Unavailable("the connection to the broker is closed")
+        number = self._last + 1
+        if number > NUMBER_MAX or number in self._waiting:
+            number = _free_number(number, self._waiting)
+        self._last = number
+        return number
 
     def subscribe(self, terms: SubscribeTerms, stream: ClientStream) -> int:
         """Open a stream; return its number. The stream gets what comes for it."""
-        self._check_open()
-        self._last_stream = number = self._next(self._last_stream, self._streams)
+        if self.is_closed or self.is_leaving:
+            raise self._fault or Unavailable("the connection to the broker is closed")
+        self._last_stream = number = _free_number(self._last_stream + 1, self._streams)
         self._streams[number] = stream
         self._send(encode_subscribe(number, terms))
         return number
@@ -183,23 +192,6 @@ class NativeSession(asyncio.Protocol):
             raise Unavailable(f"the broker took nothing for {self._timeout_s:g} s") from None
 
     # ---------------------------------------------------------------------------------------------------------- send
-
-    def _check_open(self) -> None:
-        if self.is_closed or self.is_leaving:
-            raise self._fault or Unavailable("the connection to the broker is closed")
-
-    def _number(self) -> int:
-        if self.is_closed:
-            raise self._fault or Unavailable("the connection to the broker is closed")
-        self._last = number = self._next(self._last, self._waiting)
-        return number
-
-    @staticmethod
-    def _next(last: int, taken: dict[int, Any]) -> int:
-        number = last + 1 if last < NUMBER_MAX else 1
-        while number in taken:  # after 4 billion requests, one of the first may still wait
-            number = number + 1 if number < NUMBER_MAX else 1
-        return number
 
     def _wait(self, number: int, what: object, more_ticks: int = 0) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -252,6 +244,8 @@ class NativeSession(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand each whole frame to what waits for it."""
+        if self.is_closed:
+            return
         self._heard_at = self._ticks
         try:
             for frame in self._reader.feed(data):
@@ -447,6 +441,7 @@ class NativeSession(asyncio.Protocol):
             stream.end(fault)
         if not self.opened.done():
             self.opened.set_exception(fault)
+            self.opened.exception()  # the client may have stopped waiting for it
         self._look_for_room()
 
     async def gone(self, seconds: float) -> None:
@@ -457,3 +452,10 @@ class NativeSession(asyncio.Protocol):
                 return
         self._transport.abort()
         await self.lost
+
+
+def _free_number(number: int, taken: Container[int]) -> int:
+    """Return the first number from this one on that is not taken; after the largest comes 1."""
+    while number > NUMBER_MAX or number in taken:
+        number = number + 1 if number < NUMBER_MAX else 1
+    return number

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -95,9 +94,9 @@ class ClientStream:
             batch = Batch.pulled(self, _decoded(body), acks=self._acks)
         else:
             batch = RowBatch(self, decode_deliver(body), acks=self._acks)
-        self.credit -= len(batch)
+        self.credit -= batch.count
         if self.credit < 0:
-            raise WireFault("server", "credit", len(batch), f"at most {self.credit + len(batch)} messages")
+            raise WireFault("server", "credit", batch.count, f"at most {self.credit + batch.count} messages")
         if self._acks:
             batch.stream = self
         if not self.left.done():
@@ -114,6 +113,7 @@ class ClientStream:
         """Note that the stream has ended."""
         if not self.opened.done():
             self.opened.set_exception(fault or Unavailable("the broker ended the stream"))
+            self.opened.exception()  # the consumer may have stopped waiting for it
         if not self.ended.done():
             self.ended.set_result(fault)
         if not self.left.done():
@@ -126,7 +126,9 @@ class ClientStream:
         part = message.batch.lease_of(message.row)
         if self.ended.done() or self._session.is_closed:
             return self._refused(message, StaleLease(part[0], self.why))
-        return self._session.settle(partial(self._settle_frame, Verb.ACK, [part], b""), message)
+        session = self._session
+        number = session.next_number()
+        return session.request(number, encode_settle(number, self.number, Verb.ACK, [part]), message)
 
     def _refused(self, message: Leased, fault: WherryError) -> asyncio.Future[None]:
         message.batch.acked(message.row, fault)
@@ -142,14 +144,13 @@ class ClientStream:
         self._check_open(parts[0][0])
         if verb == "renew":
             lease_ms, tokens = fields.get("lease_ms"), [token for token, _ in parts]
-            await self._session.settle(lambda number: encode_renew(number, self.number, tokens, lease_ms))  # type: ignore[arg-type]
+            number = self._session.next_number()
+            await self._session.request(number, encode_renew(number, self.number, tokens, lease_ms))  # type: ignore[arg-type]
             return
         given = {name: value for name, value in fields.items() if value is not None}
         options = encode_options(SettleTerms(**given)) if given else b""  # type: ignore[arg-type]
-        await self._session.settle(partial(self._settle_frame, VERBS[verb], parts, options))
-
-    def _settle_frame(self, verb: int, parts: LeaseParts, options: bytes, number: int) -> bytes:
-        return encode_settle(number, self.number, verb, parts, options)
+        number = self._session.next_number()
+        await self._session.request(number, encode_settle(number, self.number, VERBS[verb], parts, options))
 
     def _check_open(self, token: int) -> None:
         if self.ended.done() or self._session.is_closed:

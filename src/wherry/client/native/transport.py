@@ -73,21 +73,22 @@ class NativeTransport:
 
     async def ready(self) -> NativeSession | None:
         """Return a session with room for a request, or None if everything goes by HTTP."""
-        while True:
-            session = self.session
-            if session is None:
-                if self.is_refused:
-                    return None
-                if self._opening is None:
-                    self._opening = asyncio.create_task(self._connect(), name="wherry connect")
-                session = await asyncio.shield(self._opening)
-                if session is None:
-                    return None
-            if not session.is_full:
-                if session is self.session:
-                    return session
-            else:
-                await session.room()
+        while not self.is_refused:
+            session = self.session or await self._opened()
+            if session is None or not session.is_full:
+                return session
+            await session.room()
+        return None
+
+    async def _opened(self) -> NativeSession | None:
+        """Open a session; callers that come meanwhile share it. Raise if it closed again before it could be used."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._connect(), name="wherry connect")
+            self._opening.add_done_callback(_retrieved)
+        session = await asyncio.shield(self._opening)
+        if session is not None and session is not self.session:
+            raise Unavailable(f"{self._address.shown} closed the connection at once")
+        return session
 
     async def ask(self, request: ClientRequest) -> ClientResponse:
         """See `Transport`."""
@@ -95,20 +96,17 @@ class NativeTransport:
             was_open = self.session is not None
             session = await self.ready()
             if session is None or chunk_bytes(list(request.body)) > BODY_BYTES_MAX:
-                return await self._ask_http(request)
+                return await self._pool.ask(request)
             try:
                 answer = await session.call(request)
             except Unavailable:
                 if not was_open or not session.is_closed or request.method not in REPEATABLE:
                     raise
                 session = await self.ready()
-                answer = await session.call(request) if session is not None else await self._ask_http(request)
+                answer = await session.call(request) if session is not None else await self._pool.ask(request)
             if answer.status == 413 and request.accept == ARROW:  # larger than a frame; what was pulled waits again
-                return await self._ask_http(request)
+                return await self._pool.ask(request)
             return answer
-
-    async def _ask_http(self, request: ClientRequest) -> ClientResponse:
-        return await self._pool.ask(request)
 
     # ------------------------------------------------------------------------------------------------------- connect
 
@@ -170,8 +168,17 @@ class NativeTransport:
     async def close(self) -> None:
         """Close the connection with its last answer; returns at once if calls are under way, else when it is closed."""
         self.is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
         for session in list(self._open):
             session.finish()
             if session.is_closed:
                 await session.gone(GOODBYE_S)
         await self._pool.close()
+
+
+def _retrieved(opening: asyncio.Task[NativeSession | None]) -> None:
+    """Take note of an error that every caller stopped waiting for."""
+    if not opening.cancelled():
+        opening.exception()
