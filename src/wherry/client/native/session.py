@@ -83,7 +83,8 @@ class NativeSession(asyncio.Protocol):
         self._last_stream = 0
         self._paused = False
         self._for_room: deque[asyncio.Future[None]] = deque()
-        self._fault: WherryError | None = None
+        self._why = ""
+        """Why the connection is closed: each caller gets an error of its own that says so."""
         self._handlers = {
             Kind.HELLO: self._hello,
             Kind.PING: self._ping,
@@ -155,7 +156,7 @@ class NativeSession(asyncio.Protocol):
     def next_number(self) -> int:
         """Return the number of the next request, which the caller sends at once; raise if the connection is closed."""
         if self.is_closed:
-            raise self._fault or Unavailable("the connection to the broker is closed")
+            raise Unavailable(self._why or "the broker is closing")
         number = self._last + 1
         if number > NUMBER_MAX or number in self._waiting:
             number = _free_number(number, self._waiting)
@@ -165,7 +166,7 @@ class NativeSession(asyncio.Protocol):
     def subscribe(self, terms: SubscribeTerms, stream: ClientStream) -> int:
         """Open a stream; return its number. The stream gets what comes for it."""
         if self.is_closed or self.is_leaving:
-            raise self._fault or Unavailable("the connection to the broker is closed")
+            raise Unavailable(self._why or "the broker is closing")
         self._last_stream = number = _free_number(self._last_stream + 1, self._streams)
         self._streams[number] = stream
         self._send(encode_subscribe(number, terms))
@@ -318,7 +319,7 @@ class NativeSession(asyncio.Protocol):
         problem = decode_document("server", ProblemDocument, body)
         fault = error_of(ClientResponse(problem.status, "", body))
         if not number:
-            self._fault = Unavailable(f"the broker closed the connection: {fault}")
+            self._why = f"the broker closed the connection: {fault}"
         else:
             self._refuse(flags, number, fault)
 
@@ -410,8 +411,7 @@ class NativeSession(asyncio.Protocol):
 
     def end(self, why: str) -> None:
         """Close at once, since the broker did something that it must not."""
-        self._fault = self._fault or Unavailable(f"the broker {why}")
-        self._close("")
+        self._close(f"the broker {why}")
         self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
@@ -426,21 +426,21 @@ class NativeSession(asyncio.Protocol):
             return
         self.is_closed = True
         self._timer.cancel()
-        fault = self._fault = self._fault or Unavailable(why)
+        self._why = self._why or why
         self._ended(self)
         waiting, self._waiting = self._waiting, {}
         for future, what, _ in waiting.values():
-            error: WherryError = fault
+            error: WherryError = Unavailable(self._why)
             if type(what) is Leased:  # the lease ended with the connection
-                error = StaleLease(0, f"the connection was lost before the answer: {fault}")
+                error = StaleLease(0, f"the connection was lost before the answer: {self._why}")
                 what.batch.acked(what.row, error)
             if not future.done():
                 future.set_exception(error)
         streams, self._streams = self._streams, {}
         for stream in streams.values():
-            stream.end(fault)
+            stream.end(Unavailable(self._why))
         if not self.opened.done():
-            self.opened.set_exception(fault)
+            self.opened.set_exception(Unavailable(self._why))
             self.opened.exception()  # the client may have stopped waiting for it
         self._look_for_room()
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from copy import copy
 from typing import Literal, TypeAlias
 
 from wherry.client.link.address import Address, common_lines, trust
 from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import error_of
+from wherry.client.link.errors import error_of, returns
 from wherry.client.link.pool import CONNECTIONS_MAX, GOODBYE_S, REPEATABLE, TIMEOUT_S, WAITS_MAX, Pool
 from wherry.client.link.transport import ARROW, ClientRequest, ClientResponse
 from wherry.client.native.session import NativeSession
@@ -34,8 +35,13 @@ CALLS_MAX = 512
 BODY_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
 """A larger body is sent by HTTP, whose bound is that of the node."""
 
+TARGET_CHARS_MAX = 16 << 10
+"""A longer target, such as a filter of thousands of offsets, is sent by HTTP too: the head of a frame has its bound."""
+
 MOVE_S = 10.0
 """How long calls wait for a broker that sent GOODBYE and cannot be reached yet: it restarts."""
+
+CLOSED = "this client is closed"
 
 OWN_REFUSALS = (401, 403, 503)
 """Answers to the upgrade that come from a broker, if they have a code: the same call over HTTP would get them too."""
@@ -85,7 +91,14 @@ class NativeTransport:
         if self._opening is None:
             self._opening = asyncio.create_task(self._connect(), name="wherry connect")
             self._opening.add_done_callback(_retrieved)
-        session = await asyncio.shield(self._opening)
+        opening = self._opening
+        await asyncio.wait([opening])  # which leaves it to others if this caller is cancelled
+        if opening.cancelled():
+            raise Unavailable(CLOSED)
+        fault = opening.exception()
+        if fault is not None:
+            raise copy(fault) if type(fault) is Unavailable else fault  # callers do not share a traceback
+        session = opening.result()
         if session is not None and session is not self.session:
             raise Unavailable(f"{self._address.shown} closed the connection at once")
         return session
@@ -95,7 +108,7 @@ class NativeTransport:
         async with self._waits if request.wait_s else self._room:
             was_open = self.session is not None
             session = await self.ready()
-            if session is None or chunk_bytes(list(request.body)) > BODY_BYTES_MAX:
+            if session is None or not _fits(request):
                 return await self._pool.ask(request)
             try:
                 answer = await session.call(request)
@@ -117,8 +130,8 @@ class NativeTransport:
             while True:
                 try:
                     return await self._upgrade()
-                except Unavailable:
-                    if loop.time() >= self._move_until or self.is_closed:
+                except WherryError as fault:
+                    if not returns(fault) or loop.time() >= self._move_until or self.is_closed:
                         raise
                 await backoff.pause()
         finally:
@@ -126,7 +139,7 @@ class NativeTransport:
 
     async def _upgrade(self) -> NativeSession | None:
         if self.is_closed:
-            raise Unavailable("this client is closed")
+            raise Unavailable(CLOSED)
         transport, answer = await ask_upgrade(self._address, self._tls, self._common)
         if answer is None or answer.status != SWITCHED:
             await self._refused(answer)
@@ -138,7 +151,7 @@ class NativeTransport:
         await session.opened
         if self.is_closed:
             session.close()
-            raise Unavailable("this client is closed")
+            raise Unavailable(CLOSED)
         self.session, self._move_until = session, 0.0
         return session
 
@@ -176,6 +189,11 @@ class NativeTransport:
             if session.is_closed:
                 await session.gone(GOODBYE_S)
         await self._pool.close()
+
+
+def _fits(request: ClientRequest) -> bool:
+    """Return whether a frame can hold a request."""
+    return len(request.target) <= TARGET_CHARS_MAX and chunk_bytes(list(request.body)) <= BODY_BYTES_MAX
 
 
 def _retrieved(opening: asyncio.Task[NativeSession | None]) -> None:
