@@ -55,7 +55,8 @@ class Consumer:
 
     def __init__(self, client: Client, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> None:
         chosen = consumer_options(options)
-        self.name = f"{chosen.get('name', 'python')}-{secrets.token_hex(6)}"
+        self._called = chosen.get("name", "python")
+        self.take_name()
         self._client = client
         self._requests = client.subscription_requests(topic, subscription)
         self._auto = chosen["ack"] == "auto"
@@ -242,6 +243,10 @@ class Consumer:
                 self._source = PullSource(self, self._requests)
             self._look = self._source.look
             await self._source.run()
+
+    def take_name(self) -> None:
+        """Take a new name at the broker, which may still know the consumer of a connection that is lost by the old."""
+        self.name = f"{self._called}-{secrets.token_hex(6)}"
 
     @property
     def room(self) -> int:

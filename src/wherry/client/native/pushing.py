@@ -86,6 +86,8 @@ class PushSource:
         if session is None:
             return None
         consumer, requests = self._consumer, self._requests
+        if self._stream is not None:
+            consumer.take_name()
         stream = ClientStream(session, requests, self._take)
         stream.left.add_done_callback(lambda _: self._left(stream))
         stream.ended.add_done_callback(lambda _: self._ended(stream))

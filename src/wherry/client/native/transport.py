@@ -38,9 +38,6 @@ BODY_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
 TARGET_CHARS_MAX = 16 << 10
 """A longer target, such as a filter of thousands of offsets, is sent by HTTP too: the head of a frame has its bound."""
 
-MOVE_S = 10.0
-"""How long calls wait for a broker that sent GOODBYE and cannot be reached yet: it restarts."""
-
 CLOSED = "this client is closed"
 
 OWN_REFUSALS = (401, 403, 503)
@@ -71,6 +68,7 @@ class NativeTransport:
         self._opening: asyncio.Task[NativeSession | None] | None = None
         self._open: set[NativeSession] = set()
         self._move_until = 0.0
+        """Until when calls wait for a broker that sent GOODBYE and cannot be reached yet: it restarts."""
         self.session: NativeSession | None = None
         """The connection that takes requests, if one is open."""
         self.is_refused = wire == "http"
@@ -176,7 +174,7 @@ class NativeTransport:
         if session is self.session:
             self.session = None
             if session.is_leaving and not self.is_closed:
-                self._move_until = asyncio.get_running_loop().time() + MOVE_S
+                self._move_until = asyncio.get_running_loop().time() + self._timeout_s
 
     async def close(self) -> None:
         """Close the connection with its last answer; returns at once if calls are under way, else when it is closed."""
