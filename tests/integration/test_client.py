@@ -1,4 +1,4 @@
-"""The client against both of its brokers: publish, pull, settle. Every test is one behaviour, and must hold for both.
+"""The client against each of its brokers: publish, pull, settle. Every test is one behaviour, and must hold for each.
 
 What is tried out on the embedded broker is true of a real one.
 """
@@ -10,10 +10,10 @@ import asyncio
 import pytest
 
 import wherry
-from tests.integration.worlds import AT_ONCE, on_both
+from tests.integration.worlds import AT_ONCE, on_each
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_what_is_published_is_pulled_and_acked_once(world):
     await world.jobs()
@@ -31,7 +31,7 @@ async def test_what_is_published_is_pulled_and_acked_once(world):
     assert (await world.client.stats("jobs")).subscriptions[0].lag == 0
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_rows_of_a_batch_are_settled_apart(world):
     await world.jobs(partitions=3)
@@ -47,7 +47,7 @@ async def test_rows_of_a_batch_are_settled_apart(world):
     assert {message.attempt for message in again} == {1}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_nack_comes_back_after_its_delay_and_not_before(world):
     await world.jobs(lease_ms=60_000)
@@ -58,7 +58,7 @@ async def test_a_nack_comes_back_after_its_delay_and_not_before(world):
     assert [message.attempt for message in await world.pull()] == [2]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18", "A6")
 async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
     await world.jobs(retry=AT_ONCE)
@@ -73,7 +73,7 @@ async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
     await again.ack()
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18", "A5")
 async def test_a_lease_is_extended_for_long_work(world):
     await world.jobs()
@@ -86,7 +86,7 @@ async def test_a_lease_is_extended_for_long_work(world):
     await batch.ack()
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_attempts_used_up_make_a_dead_letter_which_can_be_redriven(world):
     await world.jobs(retry=wherry.Retry(attempts=2, first_ms=10, cap_ms=10, jitter=0.0))
@@ -106,7 +106,7 @@ async def test_attempts_used_up_make_a_dead_letter_which_can_be_redriven(world):
     ]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_rejected_message_is_dead_at_once(world):
     await world.jobs()
@@ -117,7 +117,7 @@ async def test_a_rejected_message_is_dead_at_once(world):
     assert await world.client.discard("jobs", wherry.DeadFilter(reason="poison")) == 1
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_priority_decides_who_leaves_first(world):
     await world.jobs(order="priority")
@@ -125,7 +125,7 @@ async def test_priority_decides_who_leaves_first(world):
     assert (await world.pull()).payloads() == [b"1", b"3", b"5"]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_message_is_not_early(world):
     await world.jobs()
@@ -136,7 +136,7 @@ async def test_a_message_is_not_early(world):
     assert (await world.pull(wait_ms=5_000)).payloads() == [b"later"]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_waiting_message_can_be_read_amended_and_cancelled(world):
     await world.jobs()
@@ -155,7 +155,7 @@ async def test_a_waiting_message_can_be_read_amended_and_cancelled(world):
         await world.client.cancel("jobs", "one")
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_listing_of_any_size_comes_whole(world):
     await world.jobs()
@@ -167,7 +167,7 @@ async def test_a_listing_of_any_size_comes_whole(world):
     assert found.num_rows == 600
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_messages_are_found_without_being_consumed(world):
     await world.jobs()
@@ -180,7 +180,7 @@ async def test_messages_are_found_without_being_consumed(world):
     assert len(await world.pull()) == 6
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18", "A27")
 async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
     await world.jobs(lease_ms=60_000)
@@ -203,7 +203,7 @@ async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
         await world.client.publish_and_wait("jobs", [b"a"], timeout_ms=0)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18", "A27")
 async def test_a_callback_goes_with_the_options_of_a_publish(world):
     await world.jobs()
@@ -212,7 +212,7 @@ async def test_a_callback_goes_with_the_options_of_a_publish(world):
     assert refused.value.field == "callback"
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_repeat_of_a_call_is_answered_with_the_old_places(world):
     await world.jobs()
@@ -225,7 +225,7 @@ async def test_a_repeat_of_a_call_is_answered_with_the_old_places(world):
     assert len(await world.pull()) == 2
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_transaction_shows_all_of_itself_or_nothing(world):
     await world.jobs(lease_ms=60_000)

@@ -1,4 +1,4 @@
-"""The client against both of its brokers: topics, subscriptions, routes, keys, and what is wrong with a call."""
+"""The client against each of its brokers: topics, subscriptions, routes, keys, and what is wrong with a call."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import wherry
-from tests.integration.worlds import AT_ONCE, on_both
+from tests.integration.worlds import AT_ONCE, on_each
 from wherry.client.link.transport import ClientRequest
 from wherry.client.requests import Caller, parsed
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_topic_is_changed_in_the_fields_given_and_no_other(world):
     await world.client.create_topic("jobs", keep="age", keep_ms=60_000, messages_max=10)
@@ -39,7 +39,7 @@ async def test_a_topic_is_changed_in_the_fields_given_and_no_other(world):
         await world.client.change_topic("nowhere", messages_max=1)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_subscription_can_be_changed_in_what_may_change(world):
     await world.jobs()
@@ -50,7 +50,7 @@ async def test_a_subscription_can_be_changed_in_what_may_change(world):
         await world.client.change_subscription("jobs", "workers", acks=False)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18", "D27")
 async def test_keys_are_made_listed_changed_and_deleted(world):
     made = await world.client.make_key("ann", ["publish:orders.*", wherry.Right("consume", "jobs")])
@@ -69,7 +69,7 @@ async def test_keys_are_made_listed_changed_and_deleted(world):
             await world.client.make_key("ann", wrong)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_route_copies_to_the_topics_that_match(world):
     for name in ("eu", "us"):
@@ -83,7 +83,7 @@ async def test_a_route_copies_to_the_topics_that_match(world):
     assert await world.client.routes() == []
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_route_may_go_by_headers_of_the_call(world):
     for name in ("eu", "large"):
@@ -111,7 +111,7 @@ async def test_a_route_may_go_by_headers_of_the_call(world):
             await world.client.publish_route("orders", [b"a"], headers=wrong)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_octets_may_go_by_headers_of_the_call(world):
     await world.client.create_topic("eu")
@@ -133,7 +133,7 @@ async def test_octets_may_go_by_headers_of_the_call(world):
     assert (stored["payload"], stored["headers"]) == (b"a", [("by", "ann")])
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_value_that_json_cannot_hold_is_refused_by_its_field(world):
     await world.jobs()
@@ -148,7 +148,7 @@ async def test_a_value_that_json_cannot_hold_is_refused_by_its_field(world):
     assert (await world.client.topic("jobs")).messages_max is None
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_what_is_wrong_is_told_as_the_broker_tells_it(world):
     await world.jobs()
@@ -171,7 +171,7 @@ async def test_what_is_wrong_is_told_as_the_broker_tells_it(world):
     assert await world.client.topics() == []
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_names_may_hold_anything(world):
     name = "a/b?c=d&é %2F#"

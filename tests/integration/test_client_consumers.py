@@ -1,4 +1,4 @@
-"""The client against both of its brokers: consumers, alone and together."""
+"""The client against each of its brokers: consumers, alone and together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 import wherry
-from tests.integration.worlds import on_both
+from tests.integration.worlds import on_each
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_consumer_hands_out_each_message_and_acks_together(world):
     await world.jobs(lease_ms=60_000)
@@ -37,7 +37,7 @@ async def test_a_consumer_hands_out_each_message_and_acks_together(world):
     assert {message.attempt for message in batch} == {1}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_slow_consumer_leaves_the_rest_to_others(world):
     await world.jobs(lease_ms=60_000, assignment="shared")
@@ -56,7 +56,7 @@ async def test_a_slow_consumer_leaves_the_rest_to_others(world):
         assert (await world.client.stats("jobs")).subscriptions[0].leased <= 200
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_consumer_may_ack_by_itself_what_its_loop_has_dealt_with(world):
     await world.jobs(lease_ms=60_000)
@@ -71,7 +71,7 @@ async def test_a_consumer_may_ack_by_itself_what_its_loop_has_dealt_with(world):
     assert sorted((await world.pull()).payloads()) == [b"3", b"8", b"9"]  # and the one that failed after its delay
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A5")
 async def test_a_consumer_renews_the_lease_of_work_ten_times_its_length(world):
     await world.jobs(lease_ms=400)
@@ -87,7 +87,7 @@ async def test_a_consumer_renews_the_lease_of_work_ten_times_its_length(world):
         assert (await world.client.stats("jobs")).subscriptions[0].counters == {"acked": 1}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A6")
 async def test_a_consumer_whose_lease_is_lost_is_told(world):
     await world.jobs()
@@ -102,7 +102,7 @@ async def test_a_consumer_whose_lease_is_lost_is_told(world):
             break
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_without_acks_a_message_is_handed_out_once(world):
     await world.jobs(acks=False)
@@ -114,7 +114,7 @@ async def test_without_acks_a_message_is_handed_out_once(world):
     assert (await world.client.stats("jobs")).subscriptions[0].lag == 0
 
 
-@on_both
+@on_each
 async def test_a_consumer_of_nothing_says_so(world):
     with pytest.raises(wherry.NotFound):
         async with world.client.consumer("nowhere", "workers"):
@@ -128,7 +128,7 @@ async def test_a_consumer_of_nothing_says_so(world):
         await deleting
 
 
-@on_both
+@on_each
 async def test_of_two_consumers_told_the_same_name_one_may_leave(world):
     await world.jobs(lease_ms=60_000, assignment="shared")
     async with world.client.consumer("jobs", "workers", name="worker") as stays:
@@ -142,7 +142,7 @@ async def test_of_two_consumers_told_the_same_name_one_may_leave(world):
         assert (await reading).payload == b"a"
 
 
-@on_both
+@on_each
 async def test_a_consumer_that_is_sent_away_joins_again_without_what_it_held(world):
     await world.jobs(lease_ms=60_000)
     await world.client.publish("jobs", [b"a", b"b"])
@@ -175,7 +175,7 @@ async def _rest(messages: AsyncIterator[wherry.Leased], count: int) -> list[byte
 
 
 @pytest.mark.rows("K14")
-@on_both
+@on_each
 async def test_workers_are_attached_at_any_time_and_share_the_work(world):
     await world.jobs(partitions=4)
     jobs = [wherry.Message(payload=b"x", key=str(number)) for number in range(40)]

@@ -46,7 +46,7 @@ def counted(monkeypatch) -> dict[str, int]:
 def test_a_client_that_is_closed_has_left(tmp_path: Path, counted: dict[str, int]):
     async def main() -> None:
         async with Node(tmp_path / "home", *TLS) as node:
-            client = wherry.connect(node.url, tls=TRUST)
+            client = wherry.connect(node.url, tls=TRUST, wire="http")
             await asyncio.gather(*(client.topics() for _ in range(5)))
             waiting = asyncio.create_task(client.topics())
             await asyncio.sleep(0)
@@ -91,7 +91,7 @@ def test_nobody_waits_for_ever_for_a_goodbye(counted: dict[str, int], monkeypatc
 
     async def main() -> float:
         with rude() as url:
-            client = wherry.connect(url, tls=TRUST)
+            client = wherry.connect(url, tls=TRUST, wire="http")
             assert await client.topics() == []
             began = time.monotonic()
             await client.close()

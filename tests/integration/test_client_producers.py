@@ -1,4 +1,4 @@
-"""The client against both of its brokers: tables in one call, and messages one by one."""
+"""The client against each of its brokers: tables in one call, and messages one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import wherry
-from tests.integration.worlds import on_both
+from tests.integration.worlds import on_each
 
 
 class Foreign:
@@ -19,7 +19,7 @@ class Foreign:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A22")
 async def test_tables_go_in_and_columns_come_out(world):
     await world.jobs(lease_ms=60_000)
@@ -47,7 +47,7 @@ async def test_tables_go_in_and_columns_come_out(world):
     await world.client.publish("copy", batch.data)  # what was handed out can be passed on as it is
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_producer_batches_in_the_background_and_keeps_the_order(world):
     await world.jobs(lease_ms=60_000)
@@ -62,7 +62,7 @@ async def test_a_producer_batches_in_the_background_and_keeps_the_order(world):
     assert (last.payload, last.headers, last.priority) == (b"text", {"h": "1"}, 7)
 
 
-@on_both
+@on_each
 @pytest.mark.rows("A18")
 async def test_a_message_that_is_refused_is_refused_alone(world):
     await world.jobs()

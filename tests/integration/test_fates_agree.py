@@ -14,7 +14,8 @@ import wherry
 from tests.integration.hooks import AT_ONCE, run, serving
 from tests.integration.receiver import Receiver, until
 from tests.integration.test_callbacks import fates
-from wherry.client.link.pool import Address, Pool
+from wherry.client.link.address import Address
+from wherry.client.link.pool import Pool
 from wherry.client.link.transport import ClientRequest
 
 CALLS, ASKED_AT_A_TIME = 100, 16

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import wherry
-from tests.integration.worlds import Node, World, on_both
+from tests.integration.worlds import Node, World, on_each
 from wherry.client import consumer as consumers
 
 AT_ONCE = wherry.Retry(attempts=3, first_ms=0, factor=1, cap_ms=0, jitter=0)
@@ -36,7 +36,7 @@ async def attempts(world: World) -> dict[bytes, int]:
     return found
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_an_error_in_the_loop_is_a_failed_attempt_with_its_text(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -61,7 +61,7 @@ async def test_an_error_in_the_loop_is_a_failed_attempt_with_its_text(world):
     assert await dead(world) == [(b"poison", 3, "ValueError: no JSON in line 1")]
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_what_the_loop_was_not_shown_is_handed_back_untouched(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -75,7 +75,7 @@ async def test_what_the_loop_was_not_shown_is_handed_back_untouched(world):
     assert await attempts(world) == {b"20": 2, **{b"%d" % n: 1 for n in range(21, 40)}}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_all_that_is_in_hand_has_failed(world):
     """Which of several that are worked on at a time it was cannot be told; what was settled is not touched."""
@@ -104,7 +104,7 @@ async def test_all_that_is_in_hand_has_failed(world):
     assert await attempts(world) == counted | {b"%d" % n: 1 for n in range(5, 30)}
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_a_group_of_errors_is_told_by_those_in_it(world):
     await world.jobs(lease_ms=60_000, retry=wherry.Retry(attempts=1))
@@ -125,7 +125,7 @@ async def test_a_group_of_errors_is_told_by_those_in_it(world):
     assert len(error) == 1_024
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_an_error_about_the_broker_is_not_held_against_the_messages(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -169,7 +169,7 @@ def test_a_worker_that_fails_while_the_broker_is_away_does_not_wait_a_lease_long
     asyncio.run(in_time())
 
 
-@on_both
+@on_each
 @pytest.mark.rows("G18")
 async def test_a_batch_in_hand_fails_as_a_whole(world):
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
@@ -290,7 +290,7 @@ import asyncio, os, sys
 import wherry
 
 async def main():
-    async with wherry.connect(sys.argv[1]) as client:
+    async with wherry.connect(sys.argv[1], wire=sys.argv[2]) as client:
         async with client.consumer("jobs", "workers", pull_messages=1, buffer_messages=1) as consumer:
             async for message in consumer:
                 if message.payload == b"poison":
@@ -302,8 +302,9 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.parametrize(("wire", "error"), [("native", "the connection was lost"), ("http", "the lease expired")])
 @pytest.mark.rows("G18")
-def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(tmp_path: Path):
+def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(tmp_path: Path, wire: str, error: str):
     async def main() -> None:
         async with asyncio.timeout(50), Node(tmp_path / "home") as node, wherry.connect(node.url) as client:
             world = World(client)
@@ -311,12 +312,12 @@ def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(
             await client.publish("jobs", [b"poison", b"good"])
             codes = []
             for _ in range(2):
-                worker = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, node.url)
+                worker = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, node.url, wire)
                 codes.append(await worker.wait())
                 while (await client.stats("jobs")).subscriptions[0].leased:  # noqa: ASYNC110  nobody tells
                     await asyncio.sleep(0.05)
             assert codes == [9, 9]
-            assert await dead(world) == [(b"poison", 2, "the lease expired")]
+            assert await dead(world) == [(b"poison", 2, error)]
             assert await attempts(world) == {b"good": 1}
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Where the client is tried out: a broker in process with a virtual clock, and a node of its own over TCP.
+"""Where the client is tried out: a broker in process with a virtual clock, and a node over TCP by each wire.
 
 Time passes by `World.later`: at once in the one, by waiting in the other; so times are short here.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,9 @@ import pytest
 
 import wherry
 from tests.ports import free_port
+from wherry.client.native.transport import Wire
+from wherry.node.config import AmqpSection, Config, FlightSection, ServerSection, StompSection, StorageSection
+from wherry.node.node import Node as InProcessNode
 
 
 @dataclass
@@ -83,6 +87,11 @@ class Node:
             said += line
         self.url = said.split()[3].decode()
 
+    async def stop(self) -> None:
+        """Stop it as an operator does: it drains."""
+        self._process.terminate()
+        await self._process.wait()
+
     async def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
@@ -96,23 +105,43 @@ async def embedded_world(home: Path) -> AsyncIterator[World]:
         yield World(client, clock)
 
 
+def in_process(home: Path, **sections: Any) -> InProcessNode:
+    """A node in this process: it is there at once, and its sockets are real."""
+    return InProcessNode(
+        Config(
+            storage=StorageSection(path=str(home)),
+            flight=FlightSection(enabled=False),
+            amqp=AmqpSection(enabled=False),
+            stomp=StompSection(enabled=False),
+            **{"server": ServerSection(port=0, drain_s=2.0), **sections},
+        )
+    )
+
+
 @asynccontextmanager
-async def node_world(home: Path) -> AsyncIterator[World]:
-    async with Node(home) as node, wherry.connect(node.url) as client:
+async def node_world(home: Path, wire: Wire) -> AsyncIterator[World]:
+    async with in_process(home) as node, wherry.connect(node.url, wire=wire) as client:
         yield World(client)
 
 
-def on_both(test: Callable[[World], Awaitable[None]]) -> Callable[..., None]:
-    """Run a behaviour against the embedded broker and against a node."""
+WORLDS: dict[str, Callable[[Path], Any]] = {
+    "embedded": embedded_world,
+    "http": partial(node_world, wire="http"),
+    "native": partial(node_world, wire="native"),
+}
 
-    @pytest.mark.parametrize("kind", [embedded_world, node_world], ids=["embedded", "node"])
-    def run(kind: Callable[[Path], Any], tmp_path: Path) -> None:
+
+def on_each(test: Callable[[World], Awaitable[None]]) -> Callable[..., None]:
+    """Run a behaviour against the embedded broker, and against a node by each wire."""
+
+    @pytest.mark.parametrize("kind", WORLDS)
+    def run(kind: str, tmp_path: Path) -> None:
         async def main() -> None:
-            async with asyncio.timeout(30), kind(tmp_path / "home") as world:
+            async with asyncio.timeout(30), WORLDS[kind](tmp_path / "home") as world:
                 await test(world)
 
         asyncio.run(main())
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
-    run.pytestmark += getattr(test, "pytestmark", [])
+    run.__dict__["pytestmark"] += getattr(test, "pytestmark", [])
     return run

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from wherry.client.client import Client
-from wherry.client.link.pool import Address, Pool
+from wherry.client.link.address import Address
 from wherry.client.link.transport import JSON, ClientRequest, ClientResponse
+from wherry.client.native.transport import NativeTransport
 from wherry.client.requests import Caller, encoded, parsed, path
 from wherry.model.errors import NotFound
 
@@ -21,12 +22,12 @@ _ROW: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]
 
 
 class BrokerLink:
-    """One pool of connections, used by the client and for plain JSON."""
+    """One transport, used by the client and for plain JSON."""
 
     def __init__(self, url: str, key: str | None, tls: SSLContext | None = None) -> None:
-        pool = Pool(Address.parse(url), key, tls=tls)
-        self.client = Client(pool)
-        self._caller = Caller(pool)
+        transport = NativeTransport(Address.parse(url), key, tls=tls)
+        self.client = Client(transport)
+        self._caller = Caller(transport)
 
     async def __aenter__(self) -> BrokerLink:
         return self

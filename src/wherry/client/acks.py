@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
-from wherry.client.batch import Batch, BatchRequests, Int64
+from wherry.client.batch import Batch, BatchRequests, Int64, Leased
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.model.errors import Closed, StaleLease, WherryError
@@ -23,8 +24,7 @@ Work = list[tuple[Batch, Int64]]
 class AckSender:
     """The acks of one consumer."""
 
-    def __init__(self, requests: BatchRequests, linger_s: float, patience_s: float) -> None:
-        self._requests = requests
+    def __init__(self, linger_s: float, patience_s: float) -> None:
         self._linger_s = linger_s
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
@@ -32,6 +32,8 @@ class AckSender:
         self._answered: asyncio.Future[Faults] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Future[None]] = set()
+        """Acks of single messages that no caller waits for, and that the broker has not answered."""
         self.stale = 0
         """Acks that came too late: those messages were delivered again, or will be."""
 
@@ -42,6 +44,18 @@ class AckSender:
             self._begin()
         elif self._timer is None and self._sending is None:
             self._timer = self._loop.call_later(self._linger_s, self._begin)
+
+    def send_alone(self, message: Leased, answer: asyncio.Future[None]) -> None:
+        """Follow an ack that was sent by itself: `flush` waits for it; where the broker was busy it is sent again."""
+        self._alone.add(answer)
+        answer.add_done_callback(partial(self._sent_alone, message))
+
+    def _sent_alone(self, message: Leased, answer: asyncio.Future[None]) -> None:
+        self._alone.discard(answer)
+        fault = answer.exception()  # a stale lease is counted already, and no caller is there to get the error
+        if fault is not None and returns(fault):
+            message.batch.done.append(message.row)
+            self.note(message.batch)
 
     async def sent(self, batch: Batch) -> None:
         """Wait until the rows that are done now are durable; raise `StaleLease` if their ack came too late."""
@@ -55,8 +69,8 @@ class AckSender:
     async def flush(self) -> None:
         """Wait until all rows that are done are durable, or were refused."""
         self._begin()
-        while self._sending is not None:
-            await asyncio.wait([self._sending])
+        while self._sending is not None or self._alone:
+            await asyncio.wait([self._sending] if self._sending is not None else self._alone)
             self._begin()
 
     async def stop(self) -> None:
@@ -103,11 +117,14 @@ class AckSender:
                 self.stale += len(batch if done is None else done)
             elif done != [] and (rows := batch.claim(done)) is not None:
                 work.append((batch, rows))
-        return faults | await self._settle("ack", work)
+        for group in _by_requests(work):
+            faults |= await self._settle("ack", group)
+        return faults
 
     async def fail(self, work: Work, error: str) -> None:
         """Count a failed attempt for rows that were claimed, if the broker can be reached."""
-        await self._settle("nack", work, error=error)
+        for group in _by_requests(work):
+            await self._settle("nack", group, error=error)
 
     async def _settle(self, verb: str, work: Work, **fields: object) -> Faults:
         """Settle claimed rows of these batches in one call; return the batches that failed, each with its error."""
@@ -134,11 +151,12 @@ class AckSender:
 
     async def _send_call(self, verb: str, work: Work, **fields: object) -> WherryError | None:
         """Send one call, again while the broker is away, for no longer than leases last; return its error, if any."""
-        receipts = [receipt for batch, rows in work for receipt in batch.receipts(rows)]
+        requests = work[0][0].requests
+        parts = [part for batch, rows in work for part in batch.parts(rows)]
         backoff, until = Backoff(), self._loop.time() + self._patience_s
         while True:
             try:
-                await self._requests.settle(verb, receipts, **fields)
+                await requests.settle(verb, parts, **fields)
             except WherryError as fault:
                 left_s = until - self._loop.time()
                 if not returns(fault) or left_s < 0:
@@ -146,3 +164,11 @@ class AckSender:
                 await backoff.pause(min(retry_after_s(fault), left_s))
             else:
                 return None
+
+
+def _by_requests(work: Work) -> list[Work]:
+    """Return the batches apart that are settled over different streams: a consumer that joined again has some."""
+    groups: dict[BatchRequests, Work] = {}
+    for each in work:
+        groups.setdefault(each[0].requests, []).append(each)
+    return list(groups.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.client.link.errors import returns
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput, StaleLease, WherryError
 
@@ -18,16 +20,32 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 
 LEASE = "lease"
 
+LeaseParts: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
+"""Messages by their leases: a token, and `(first offset, messages)` of its ranges; no range for the whole lease."""
+
 
 class BatchRequests(Protocol):
     """Settles leases of one subscription of a broker."""
 
-    async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
-        """Settle all of these receipts in one call, or none."""
+    async def settle(self, verb: str, parts: LeaseParts, **fields: object) -> None:
+        """Settle all of these messages in one call, or none."""
+
+
+class AckStream(Protocol):
+    """Sends an ack at once, where the broker pushed the message."""
+
+    def ack(self, message: Leased) -> asyncio.Future[None]:
+        """Ack a message whose row was claimed; what becomes of the row is noted in its batch with the answer."""
 
 
 class Acks(Protocol):
     """Collects acks, to send them together."""
+
+    stale: int
+    """Acks that came too late."""
+
+    def send_alone(self, message: Leased, answer: asyncio.Future[None]) -> None:
+        """Follow an ack that was sent by itself, and that no caller waits for."""
 
     def note(self, batch: Batch) -> None:
         """Note that rows of a batch are done: their acks are sent soon."""
@@ -41,37 +59,58 @@ class Batch:
 
     __slots__ = (
         "_columns",
-        "_leases",
-        "_requests",
+        "_pulled",
         "_settled",
         "acks",
-        "data",
+        "count",
         "done",
         "done_all",
         "lost",
         "on_end",
         "open",
+        "requests",
+        "stream",
     )
 
-    def __init__(self, requests: BatchRequests, pulled: pa.RecordBatch, *, acks: bool = True) -> None:
-        self._requests = requests
-        self._leases: Int64 = np.asarray(pulled.column(LEASE), np.int64)
-        self.data: pa.RecordBatch = pulled.drop_columns([LEASE])
-        """The messages: the columns of a message that any of them has, then `partition` and `attempt`."""
-        self.open = len(self._leases) if acks else 0
+    def __init__(self, requests: BatchRequests, pulled: pa.RecordBatch | None, count: int, *, acks: bool) -> None:
+        self.requests = requests
+        """Settles its messages."""
+        self._pulled = pulled
+        self.count = count
+        """Messages, settled or not."""
+        self.open = count if acks else 0
         """Messages not settled yet."""
-        self._settled: npt.NDArray[np.bool_] | None = None if acks else np.ones(len(self._leases), np.bool_)
+        self._settled = bytearray() if acks else bytearray(b"\1") * count
+        """1 for each row that is settled or being settled; empty until the first is. Bytes: quick for single rows."""
         self.lost: WherryError | None = None
         """Why the lease has ended, if it has."""
         self.done: list[int] = []
         """Rows whose ack is yet to be sent."""
         self.done_all = False
         self.acks: Acks | None = None
+        self.stream: AckStream | None = None
+        """Set where the broker pushed the messages and waits for their acks."""
         self.on_end: Callable[[Batch, int], None] | None = None
         self._columns: dict[str, list[Any]] = {}
 
+    @staticmethod
+    def pulled(requests: BatchRequests, pulled: pa.RecordBatch, *, acks: bool = True) -> Batch:
+        """Return messages that came as columns, the lease of each among them."""
+        return Batch(requests, pulled, pulled.num_rows, acks=acks)
+
     def __len__(self) -> int:
-        return len(self._leases)
+        return self.count
+
+    @property
+    def data(self) -> pa.RecordBatch:
+        """The messages: the columns of a message that any of them has, then `partition` and `attempt`."""
+        return self._table.drop_columns([LEASE])
+
+    @property
+    def _table(self) -> pa.RecordBatch:
+        """The messages in columns, the lease of each among them."""
+        assert self._pulled is not None
+        return self._pulled
 
     def __iter__(self) -> Iterator[Leased]:
         return iter(self.messages())
@@ -88,8 +127,8 @@ class Batch:
         """Return a column as a list, made once; all None if no message has it."""
         found = self._columns.get(name)
         if found is None:
-            has = name in self.data.schema.names
-            found = self.data.column(name).to_pylist() if has else [None] * len(self)
+            table = self._table
+            found = table.column(name).to_pylist() if name in table.schema.names else [None] * len(self)
             self._columns[name] = found
         return found
 
@@ -120,7 +159,7 @@ class Batch:
 
     async def renew(self, lease_ms: int | None = None) -> None:
         """Renew the leases of all messages, for `lease_ms` or the lease of the subscription."""
-        await self._requests.settle("renew", self.leases(), lease_ms=lease_ms)
+        await self.requests.settle("renew", self.leases(), lease_ms=lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
         """Ack messages when the transaction `key` is committed; the lease must still hold then."""
@@ -130,24 +169,37 @@ class Batch:
         claimed = self.claim(rows)
         if claimed is None:
             return
-        await self.carry_out(claimed, self._requests.settle(verb, self.receipts(claimed), **fields))
+        await self.carry_out(claimed, self.requests.settle(verb, self.parts(claimed), **fields))
 
     def claim(self, rows: Rows = None) -> Int64 | None:
         """Mark rows as being settled, so that no other call settles them, and return them; None if all were marked."""
         if self.lost is not None:
             raise self.lost
-        if self._settled is None:
-            self._settled = np.zeros(len(self), np.bool_)
+        settled = np.frombuffer(self._marks(), np.bool_)
         if rows is None:
-            free = np.flatnonzero(~self._settled)
+            free = np.flatnonzero(~settled)
         else:
             allowed = f"row numbers from 0 to {len(self) - 1}, at least one"
             wanted = check.whole_numbers("rows", rows, allowed)
             if wanted[0] < 0 or wanted[-1] >= len(self):
                 raise InvalidInput("rows", rows, allowed)
-            free = wanted[~self._settled[wanted]]
-        self._settled[free] = True
+            free = wanted[~settled[wanted]]
+        settled[free] = True
         return free if len(free) else None
+
+    def claim_row(self, row: int) -> bool:
+        """Mark one row as being settled; return False if it was."""
+        if not self._settled:
+            self._settled = bytearray(self.count)
+        if self._settled[row]:
+            return False
+        self._settled[row] = 1
+        return True
+
+    def _marks(self) -> bytearray:
+        if not self._settled:
+            self._settled = bytearray(self.count)
+        return self._settled
 
     async def carry_out(self, rows: Int64, call: Awaitable[None]) -> None:
         """Settle claimed rows by this call; if it fails and the lease still holds, they can be settled again."""
@@ -163,12 +215,22 @@ class Batch:
 
     def unclaimed(self) -> bool:
         """Return whether some rows are neither settled nor being settled."""
-        return self._settled is None or not self._settled.all()
+        return not self._settled or 0 in self._settled
 
     def unclaim(self, rows: Int64) -> None:
         """Unmark rows that were not settled."""
-        assert self._settled is not None
-        self._settled[rows] = False
+        np.frombuffer(self._marks(), np.bool_)[rows] = False
+
+    def acked(self, row: int, fault: WherryError | None) -> None:
+        """Note the answer to an ack that was sent by itself, which may come when no call waits for it any more."""
+        if fault is None:
+            self.end(1)
+        elif isinstance(fault, StaleLease):
+            if self.acks is not None:
+                self.acks.stale += 1
+            self.lose(fault)
+        else:
+            self._marks()[row] = 0
 
     def end(self, count: int) -> None:
         """Count rows as settled."""
@@ -183,26 +245,40 @@ class Batch:
             self.lost = fault
             self.end(self.open)
 
-    # ------------------------------------------------------------------------------------------------------ receipts
+    # -------------------------------------------------------------------------------------------------------- leases
 
-    def leases(self) -> list[str]:
-        """Return receipts for all messages, one for each lease."""
-        if len(self._leases) and self._leases[0] == self._leases[-1] and (self._leases == self._leases[0]).all():
-            return [str(self._leases[0])]
-        return [str(lease) for lease in np.unique(self._leases).tolist()]
+    def leases(self) -> LeaseParts:
+        """Return the whole leases of all messages."""
+        leases = self._int64(LEASE)
+        if len(leases) and leases[0] == leases[-1] and (leases == leases[0]).all():
+            return [(int(leases[0]), [])]
+        return [(lease, []) for lease in np.unique(leases).tolist()]
 
-    def receipts(self, rows: Int64) -> list[str]:
-        """Return receipts for some rows: ranges of offsets for each lease."""
-        if len(rows) == len(self):
+    def parts(self, rows: Int64) -> LeaseParts:
+        """Return some rows as ranges of offsets for each lease; whole leases for all rows."""
+        if len(rows) == self.count:
             return self.leases()
-        lease, offset = self._leases[rows], np.asarray(self.data.column("offset"), np.int64)[rows]
+        if len(rows) == 1:
+            return [self.lease_of(int(rows[0]))]
+        lease, offset = self._int64(LEASE)[rows], self._int64("offset")[rows]
         order = np.lexsort((offset, lease))
         lease, offset = lease[order], offset[order]
-        breaks = np.flatnonzero((np.diff(lease) != 0) | (np.diff(offset) != 1))
-        first = offset[np.concatenate(([0], breaks + 1))].tolist()
-        last = offset[np.append(breaks, len(offset) - 1)].tolist()
-        of = lease[np.concatenate(([0], breaks + 1))].tolist()
-        return [f"{t}:{a}" if a == b else f"{t}:{a}-{b}" for t, a, b in zip(of, first, last, strict=True)]
+        breaks = np.flatnonzero((np.diff(lease) != 0) | (np.diff(offset) != 1)) + 1
+        starts = np.concatenate(([0], breaks))
+        counts = np.diff(np.append(starts, len(offset)))
+        parts: LeaseParts = []
+        for token, first, count in zip(lease[starts].tolist(), offset[starts].tolist(), counts.tolist(), strict=True):
+            if not parts or parts[-1][0] != token:
+                parts.append((token, []))
+            parts[-1][1].append((first, count))
+        return parts
+
+    def lease_of(self, row: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return one row as a part of its lease."""
+        return self.column(LEASE)[row], [(self.column("offset")[row], 1)]
+
+    def _int64(self, name: str) -> Int64:
+        return np.asarray(self._table.column(name), np.int64)
 
 
 class View:
@@ -275,18 +351,31 @@ class Leased(View):
         batch = self.batch
         if batch.acks is None:
             raise InvalidInput("ack_later", self, "a message that a consumer handed out; pulled ones are acked at once")
+        stream = batch.stream
+        # The ack of the only message of a push has no others to wait for.
+        if stream is not None and batch.count == 1 and batch.lost is None and batch.claim_row(0):
+            batch.acks.send_alone(self, stream.ack(self))
+            return
         batch.done.append(self.row)
         if len(batch.done) == 1 or len(batch.done) == batch.open:
             batch.acks.note(batch)
 
     async def ack(self) -> None:
-        """Ack it; durable on return. Acks of one turn of the event loop are one request."""
+        """Ack it; durable on return. Acks of one turn of the event loop are sent together."""
         batch = self.batch
         if batch.acks is None:
             await batch.ack([self.row])
             return
         if batch.lost is not None:
             raise batch.lost
+        if batch.stream is not None and batch.claim_row(self.row):
+            try:
+                await batch.stream.ack(self)
+            except WherryError as fault:
+                if not returns(fault):
+                    raise
+            else:
+                return
         batch.done.append(self.row)
         await batch.acks.sent(batch)
 

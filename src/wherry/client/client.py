@@ -29,8 +29,11 @@ from wherry.client.batch import Batch
 from wherry.client.catalog import CatalogCalls
 from wherry.client.consumer import Consumer
 from wherry.client.frames import Columns, batch_of, encode, parts_of
-from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
+from wherry.client.link.address import Address
+from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
 from wherry.client.link.transport import ARROW, JSON, ClientRequest, Transport
+from wherry.client.native.publishing import prepare
+from wherry.client.native.transport import NativeTransport, Wire
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
 from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, built, encoded, parsed, path
@@ -61,25 +64,29 @@ def connect(
     *,
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
+    wire: Wire = "auto",
     connections: int = CONNECTIONS_MAX,
     waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> Client:
-    """Return a client of the broker at an address; connections are made when they are needed.
+    """Return a client of the broker at an address; a connection is made when it is needed.
 
     Parameters
     ----------
     url
-        `http://host:port`, or `https://host:port`.
+        `http://host:port`, `https://host:port`, or `unix:///path` of a Unix socket.
     key
         An API key, where the broker asks for one; white space around it is dropped.
     tls
         For `https`: certificates other than the system's.
+    wire
+        `auto`: the native wire, which carries everything over one connection, and HTTP where a server or a proxy
+        refuses it. `native` raises `Unavailable` there; `http` does not try.
     connections
-        Open at a time, at most; more requests wait for one to be free.
+        Calls under way at a time, at most, each on a connection of its own over HTTP; more wait for one to end.
+        Publishes and acks over the native wire are not counted.
     waits
-        The same for requests that wait for messages or outcomes at the broker, one for each idle consumer: these have
-        connections of their own, and hold up no other request.
+        The same for calls that wait for messages or outcomes at the broker: these hold up no other call.
     timeout_s
         For one request, not counting what the broker was asked to wait.
 
@@ -89,7 +96,8 @@ def connect(
     ...     async with wherry.connect("http://127.0.0.1:7070") as client:
     ...         await client.publish("jobs", [b"hello"])
     """
-    return Client(Pool(Address.parse(url), key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s))
+    bounds = {"connections": connections, "waits": waits}
+    return Client(NativeTransport(Address.parse(url), key, tls=tls, wire=wire, timeout_s=timeout_s, **bounds))
 
 
 class Client(CatalogCalls):
@@ -98,6 +106,8 @@ class Client(CatalogCalls):
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._caller = Caller(transport)
+        self.native = transport if isinstance(transport, NativeTransport) else None
+        """The native wire, where the transport has it."""
 
     async def __aenter__(self) -> Client:
         return self
@@ -119,6 +129,14 @@ class Client(CatalogCalls):
         `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
         `expires`, `headers`), the same from pandas or polars, a list of bytes, text or `Message`, or one of these.
         """
+        native = self.native
+        if native is not None and not native.is_refused:
+            prepared = prepare(topic, messages, options)
+            session = native.session
+            if session is None or session.is_full:
+                session = await native.ready()
+            if session is not None and (not prepared.chunks or prepared.fits):
+                return await prepared.send(session, topic)
         target = path("topics", topic, "messages", ids=False, **_query(options))
         answer = await self._caller.send(ClientRequest("POST", target, encode(batch_of(messages)), ARROW))
         return parsed(answer, PublishedView).published()

@@ -1,15 +1,17 @@
-"""Consumers: pull messages ahead of the reader, renew leases while messages are held, send acks together.
+"""Consumers: get messages ahead of the reader, renew leases while messages are held, send acks together.
 
-    pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, dead_letter ──► room for the next pull
-             └────────── at most buffer_messages not settled, leases renewed ──────────┘
+    source ──► ready batches ──► async for ──► held by the caller ──► ack, nack, dead_letter ──► room for more
+               └────────── at most buffer_messages not settled, leases renewed ──────────┘
+
+Over the native wire the source is a stream that the broker pushes to (`native/pushing`), else it pulls (`pulling`).
 
 When an error leaves the `async with`, messages that the reader got and did not settle count a failed attempt. Messages
 that the reader did not get are given back without one, and so are all of them after a `break` or a plain `close`.
 
-Delivery is at least once. A lease is lost when this process is stopped for longer than the lease lasts, or when the
-broker restarts: then an ack raises `StaleLease`, nothing was settled by it, and the message comes again. An ack whose
-answer was lost is sent again; if it had reached the broker, that too ends as `StaleLease`, though the message was
-settled.
+Delivery is at least once. A lease is lost when this process is stopped for longer than the lease lasts, when the broker
+restarts, or when the connection of a stream breaks: then an ack raises `StaleLease`, nothing was settled by it, and the
+message comes again. An ack whose answer was lost may have been carried out all the same: over HTTP it is sent again,
+which ends as `StaleLease` too if the first had arrived.
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from wherry.client.acks import AckSender, Work
-from wherry.client.batch import Batch, Leased
-from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import retry_after_s, returns
+from wherry.client.batch import Batch, BatchRequests, Leased
+from wherry.client.link.errors import returns
+from wherry.client.native.pushing import PushSource
 from wherry.client.options import ConsumerOptions, consumer_options
+from wherry.client.pulling import PullSource
 from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, error_text, may_be_message_fault
 
 if TYPE_CHECKING:
@@ -38,10 +41,9 @@ T = TypeVar("T")
 
 FIRST_PULL = 16
 QUICK_S, SLOW_S = 0.1, 1.0
-"""Pulls begin small. Their size doubles while the reader is done with a batch in less than `QUICK_S`, and is halved
-when it takes longer than `SLOW_S`: a slow reader does not hold messages that other consumers could handle."""
+"""How far a consumer gets ahead: a step begins small. It doubles while the reader is done with one in less than
+`QUICK_S`, and is halved when that takes longer than `SLOW_S`: a slow reader does not hold what others could handle."""
 
-PULL_WAIT_MS = 20_000
 RENEWALS_A_LEASE = 3
 
 LEAVE_S = 3.0
@@ -53,12 +55,13 @@ class Consumer:
 
     def __init__(self, client: Client, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> None:
         chosen = consumer_options(options)
-        self.name = f"{chosen.get('name', 'python')}-{secrets.token_hex(6)}"
+        self._called = chosen.get("name", "python")
+        self.take_name()
         self._client = client
         self._requests = client.subscription_requests(topic, subscription)
         self._auto = chosen["ack"] == "auto"
-        self._pull_messages, self._pull_bytes = chosen["pull_messages"], chosen["pull_bytes"]
-        self._buffer = chosen["buffer_messages"]
+        self._pull_messages = chosen["pull_messages"]
+        self.pull_bytes, self.buffer_messages = chosen["pull_bytes"], chosen["buffer_messages"]
         self._ack_linger_s = chosen["ack_linger_ms"] / 1000
         self._renews = chosen["renew"]
         self._ready: deque[Batch] = deque()
@@ -67,20 +70,26 @@ class Consumer:
         self._rest: Iterator[Leased] = iter(())
         self._split: tuple[Batch, Iterator[object]] | None = None
         """The batch that is read message by message, and its messages that are not read yet."""
-        self._wake_reader = asyncio.Event()
-        self._wake_puller = asyncio.Event()
+        self._readers: list[asyncio.Future[None]] = []
+        """Callers that wait for a batch."""
         self._fault: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._reading = False
-        self._step = min(FIRST_PULL, self._pull_messages)
-        self._handed, self._handed_at = 0, time.monotonic()
+        self._source: PullSource | PushSource | None = None
+        self._look: Callable[[], object] = bool
+        """Lets the source look whether to get more; nothing until there is one."""
+        self.is_reading = False
+        """Whether the reader waits for a batch, and none is there."""
+        self.ahead = 0
+        """Messages that the reader has not taken."""
+        self.step = min(FIRST_PULL, self._pull_messages)
+        self._handed, self._took_s, self._handed_at = 0, 0.0, time.monotonic()
 
     async def __aenter__(self) -> Consumer:
         config = await self._client.subscription(self._requests.topic, self._requests.subscription)
-        self._acked = config.acks
+        self.acked = config.acks
         self._lease_s = config.lease_ms / 1000
-        self._acks = AckSender(self._requests, self._ack_linger_s, self._lease_s)
-        self._tasks = [asyncio.create_task(self._pull(), name=f"wherry pull {self.name}")]
+        self._acks = AckSender(self._ack_linger_s, self._lease_s)
+        self._tasks = [asyncio.create_task(self._get(), name=f"wherry get {self.name}")]
         if config.acks and self._renews:
             self._tasks.append(asyncio.create_task(self._renew(), name=f"wherry renew {self.name}"))
         return self
@@ -105,8 +114,7 @@ class Consumer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._fault = self._fault or Closed("this consumer is closed")
-        self._wake_reader.set()
+        self.fail(self._fault or Closed("this consumer is closed"))
         if fault is None:
             await self._acks.flush()
             await self._leave()
@@ -120,8 +128,9 @@ class Consumer:
         await self._acks.stop()
 
     async def _leave(self) -> None:
-        with suppress(WherryError):  # it never pulled, or the broker is away: the leases end by themselves
-            await self._requests.leave(self.name)
+        with suppress(WherryError):  # it never joined, or the broker is away: the leases end by themselves
+            if self._source is not None:
+                await self._source.leave()
 
     def _claim_shown(self) -> Work:
         """Claim the messages that the reader got and has not settled: those of its batches that were read."""
@@ -143,7 +152,7 @@ class Consumer:
 
     async def __aiter__(self) -> AsyncIterator[Leased]:
         """Yield messages one by one, for ever; after a `break` the next loop continues behind the last message."""
-        auto = self._auto and self._acked
+        auto = self._auto and self.acked
         while True:
             for message in self._rest:
                 if message.batch.lost is None:
@@ -164,7 +173,7 @@ class Consumer:
         while True:
             batch = await self.next_batch()
             yield batch
-            if self._auto and self._acked and batch.open and batch.lost is None:
+            if self._auto and self.acked and batch.open and batch.lost is None:
                 batch.ack_later()
 
     async def flush(self) -> None:
@@ -177,58 +186,80 @@ class Consumer:
         while True:
             while self._ready:
                 batch = self._ready.popleft()
-                self._handed, self._handed_at = len(batch), time.monotonic()
-                self._wake_puller.set()
-                if not self._acked:  # settled with the pull: it counts only while it waits here
-                    self._settled(batch, len(batch))
+                count = batch.count
+                self.ahead -= count
+                self._handed += count
+                self._handed_at = time.monotonic()
+                if not self.acked:  # settled with the pull: it counts only while it waits here
+                    self._settled(batch, count)
+                else:
+                    self._look()
                 if batch.lost is None:
                     return batch
             if self._fault is not None:
                 raise self._fault
-            self._wake_reader.clear()
-            self._reading = True
-            self._wake_puller.set()
-            try:
-                await self._wake_reader.wait()
-            finally:
-                self._reading = False
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until a batch comes, or the consumer has failed."""
+        reader = asyncio.get_running_loop().create_future()
+        self._readers.append(reader)
+        self.is_reading = True
+        self._look()
+        try:
+            await reader
+        except asyncio.CancelledError:
+            if reader in self._readers:
+                self._readers.remove(reader)
+            self.is_reading = bool(self._readers)
+            raise
+
+    def _wake(self) -> None:
+        readers, self._readers, self.is_reading = self._readers, [], False
+        for reader in readers:
+            if not reader.done():
+                reader.set_result(None)
 
     def _keep_pace(self) -> None:
-        """Set the size of the next pulls by the time that the reader took for the last batch."""
-        took_s = time.monotonic() - self._handed_at
-        if took_s > SLOW_S:
-            self._step = max(min(FIRST_PULL, self._pull_messages), self._step // 2)
-        elif took_s < QUICK_S and self._handed >= self._step:
-            self._step = min(2 * self._step, self._pull_messages)
+        """Set the size of the next steps by the time that the reader took for the last one."""
+        self._took_s += time.monotonic() - self._handed_at
+        if self._took_s > SLOW_S:
+            self.step = max(min(FIRST_PULL, self._pull_messages), self.step // 2)
+        elif self._handed < self.step:
+            return
+        elif self._took_s < QUICK_S:
+            self.step = min(2 * self.step, self._pull_messages)
+        self._handed, self._took_s = 0, 0.0
 
     # ----------------------------------------------------------------------------------------------------- background
 
-    async def _pull(self) -> None:
-        """Pull one step ahead of the reader while there is room; less than a step only while the reader waits."""
-        backoff = Backoff()
-        while True:
-            room, ahead = self._buffer - self._held_messages, sum(map(len, self._ready))
-            least = 1 if self._reading else min(self._step, max(1, self._buffer // 2))
-            if room < least or ahead >= self._step:
-                self._wake_puller.clear()
-                await self._wake_puller.wait()
-                continue
-            asked = min(room, self._step)
-            try:
-                batch = await self._requests.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
-            except Exception as fault:  # of any kind: the reader must not wait for ever
-                if not returns(fault) and not await self._may_rejoin(fault):
-                    self._fault = fault
-                    self._wake_reader.set()
-                    return
-                await backoff.pause(retry_after_s(fault))
-                continue
-            backoff.reset()
-            if len(batch):
-                self._take(batch)
+    async def _get(self) -> None:
+        """Get messages the way that the broker speaks; the other way when that changed."""
+        native = self._client.native
+        while self._fault is None:
+            if native is not None and not native.is_refused:
+                self._source = PushSource(self, self._requests, native)
+            else:
+                self._source = PullSource(self, self._requests)
+            self._look = self._source.look
+            await self._source.run()
 
-    async def _may_rejoin(self, fault: Exception) -> bool:
-        """Return whether this consumer was sent away from a subscription that still exists: its next pull joins it."""
+    def take_name(self) -> None:
+        """Take a new name at the broker, which may still know the consumer of a connection that is lost by the old."""
+        self.name = f"{self._called}-{secrets.token_hex(6)}"
+
+    @property
+    def room(self) -> int:
+        """How many messages more the buffer can hold."""
+        return self.buffer_messages - self._held_messages
+
+    def fail(self, fault: Exception) -> None:
+        """Let the reader know that no more messages come, once it has those that are there."""
+        self._fault = fault
+        self._wake()
+
+    async def may_rejoin(self, fault: Exception) -> bool:
+        """Return whether this consumer was sent away from a subscription that still exists: then it joins again."""
         if not isinstance(fault, NotFound):
             return False
         try:
@@ -236,22 +267,42 @@ class Consumer:
         except Exception as why:
             return returns(why)
         await self._renew_each(list(self._held))  # what it held waits again at the broker: it is not handed out here
-        return found.acks == self._acked  # else it is another subscription by now
+        return found.acks == self.acked  # else it is another subscription by now
 
-    def _take(self, batch: Batch) -> None:
-        if self._acked:
+    def take(self, batch: Batch) -> None:
+        """Take a batch for the reader."""
+        if self.acked:
             batch.acks, batch.on_end = self._acks, self._settled
             self._held[batch] = None
-        self._held_messages += len(batch)
+        count = batch.count
+        self._held_messages += count
+        self.ahead += count
         self._ready.append(batch)
-        self._reading = False  # it has a batch now, though it has not run yet
-        self._wake_reader.set()
+        if self._readers:
+            self._wake()
 
     def _settled(self, batch: Batch, count: int) -> None:
         self._held_messages -= count
         if not batch.open:
             self._held.pop(batch, None)
-        self._wake_puller.set()
+        self._look()
+
+    def holds(self, source: BatchRequests) -> bool:
+        """Return whether messages of this stream are not settled yet."""
+        return any(batch.requests is source for batch in self._held)
+
+    def drop_unread(self, source: BatchRequests, fault: StaleLease) -> None:
+        """Drop the batches of this stream that the reader has not taken: the broker will hand them out again."""
+        for batch in [each for each in self._ready if each.requests is source]:
+            self._ready.remove(batch)
+            self.ahead -= len(batch)
+            batch.lose(fault)
+
+    def lose(self, source: BatchRequests, fault: StaleLease) -> None:
+        """Note that all leases of this stream are gone."""
+        self.drop_unread(source, fault)
+        for batch in [each for each in self._held if each.requests is source]:
+            batch.lose(fault)
 
     async def _renew(self) -> None:
         """Renew the leases of all messages that are held, several times in each lease."""
@@ -259,8 +310,9 @@ class Consumer:
             await asyncio.sleep(self._lease_s / RENEWALS_A_LEASE)
             held = list(self._held)
             try:
-                if held:
-                    await self._requests.settle("renew", [lease for batch in held for lease in batch.leases()])
+                for requests in {batch.requests: None for batch in held}:
+                    leases = [lease for batch in held if batch.requests is requests for lease in batch.leases()]
+                    await requests.settle("renew", leases)
             except StaleLease:
                 await self._renew_each(held)
             except WherryError:

@@ -98,8 +98,13 @@ def encode(batch: pa.RecordBatch) -> list[Bytes]:
 
 def decode(answer: ClientResponse) -> pa.RecordBatch:
     """Return the messages of an answer as one batch, in the memory that the answer was read into."""
+    return decode_stream(answer.body)
+
+
+def decode_stream(body: Bytes) -> pa.RecordBatch:
+    """Return the messages of an Arrow stream as one batch, without a copy."""
     try:
-        with pa.ipc.open_stream(pa.py_buffer(answer.body)) as stream:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
             batches = list(stream)
             return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, stream.schema).to_batch()
     except pa.ArrowInvalid as fault:

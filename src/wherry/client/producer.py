@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -22,8 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.client.frames import Columns
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
+from wherry.client.native.rows import ROWS_FEW
 from wherry.client.options import PRODUCER, ProducerOptions, producer_options
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import Closed, DuplicateId, InvalidInput, TooLarge, WherryError
@@ -106,6 +109,14 @@ class Gathered:
             else:
                 columns[name] = pa.array(values, MESSAGE.field(name).type)
         return pa.RecordBatch.from_pydict(columns)
+
+    def messages(self) -> list[bytes | str | Message]:
+        """Return the messages one by one."""
+        if not self.columns:
+            return [*self.payloads]
+        for column in self.columns.values():
+            column.extend([None] * (len(self.payloads) - len(column)))
+        return [self._message(row) for row in range(len(self.payloads))]
 
     def _message(self, row: int) -> Message:
         return Message(payload=self.payloads[row], **{name: column[row] for name, column in self.columns.items()})
@@ -333,6 +344,10 @@ class Producer:
 
     async def _send(self, gathered: Gathered, name: str, sequence: int) -> None:
         """Send a batch; halve it around a message that is refused, so that it is refused alone."""
+        if len(gathered.payloads) <= ROWS_FEW and self._client.native is not None:
+            with suppress(InvalidInput, DuplicateId, TooLarge):  # nothing is stored: the refused message is looked for
+                await self._send_few(gathered, PublishOptions(producer=name, sequence=sequence))
+                return
         rows, whole = gathered.batch()
         pieces = deque([(0, len(rows))] if len(rows) else [])
         while pieces:
@@ -351,11 +366,16 @@ class Producer:
                 gathered.partition[rows[start:stop]] = placed.partition
                 gathered.offset[rows[start:stop]] = placed.offset
 
+    async def _send_few(self, gathered: Gathered, options: PublishOptions) -> None:
+        """Send a few messages as they are, without making columns of them."""
+        placed = await publish_again(self._client, self._topic, gathered.messages(), options, self._patience_s)
+        gathered.partition, gathered.offset = placed.partition, placed.offset
+
 
 async def publish_again(
     client: Client,
     topic: str,
-    batch: pa.RecordBatch,
+    batch: Columns,
     options: PublishOptions,
     patience_s: float = PRODUCER["patience_s"],
 ) -> Published:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.client.batch import LEASE, Batch
+from wherry.client.batch import LEASE, Batch, LeaseParts
 from wherry.client.frames import decode
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ARROW, JSON, ClientRequest, ClientResponse, Transport
@@ -174,10 +174,11 @@ class SubscriptionRequests:
             *self._at, "pull", messages=messages, bytes=bytes_max, wait_ms=wait_ms, consumer=consumer, columns="present"
         )
         answer = await self._caller.send(ClientRequest("POST", target, accept=ARROW, wait_s=wait_ms / 1000))
-        return Batch(self, decode(answer) if len(answer.body) else NOTHING, acks=acks)
+        return Batch.pulled(self, decode(answer) if len(answer.body) else NOTHING, acks=acks)
 
-    async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
+    async def settle(self, verb: str, parts: LeaseParts, **fields: object) -> None:
         """See `batch.BatchRequests`."""
+        receipts = receipts_of(parts)
         kind, _, key = verb.partition(":")
         target = path("transactions", key, *self._at, "ack") if kind == "stage" else path(*self._at, verb)
         await self._caller.send_json("POST", target, {"receipts": receipts, **_given(fields)})
@@ -185,6 +186,14 @@ class SubscriptionRequests:
     async def leave(self, consumer: str) -> None:
         """Remove a consumer: messages that it held wait again."""
         await self._caller.send_json("DELETE", path(*self._at, "consumers", consumer))
+
+
+def receipts_of(parts: LeaseParts) -> list[str]:
+    """Return messages as receipts: the text that HTTP names them by."""
+    receipts: list[str] = []
+    for token, ranges in parts:
+        receipts += [f"{token}:{a}" if n == 1 else f"{token}:{a}-{a + n - 1}" for a, n in ranges] or [str(token)]
+    return receipts
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 import wherry
+from wherry.client.link.address import Address
 from wherry.client.link.connection import Connection
-from wherry.client.link.pool import BOUNDS, Address, Pool
+from wherry.client.link.pool import BOUNDS, Pool
 from wherry.client.link.transport import ClientRequest, ClientResponse
 
 BODY = bytes(range(256)) * 200

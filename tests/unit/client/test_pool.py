@@ -8,12 +8,13 @@ import time
 import pytest
 
 import wherry
-from wherry.client.link.pool import Address, Pool
+from wherry.client.link.address import Address
+from wherry.client.link.pool import Pool
 
 
 def test_consumers_that_wait_leave_a_connection_for_everything_else():
     async def main() -> None:
-        async with wherry.embedded() as here, wherry.connect(await here.listen(), connections=2) as client:
+        async with wherry.embedded() as here, wherry.connect(await here.listen(), connections=2, wire="http") as client:
             await client.create_topic("jobs")
             await client.subscribe("jobs", "workers", assignment="shared")
             async with client.consumer("jobs", "workers"), client.consumer("jobs", "workers"):
@@ -27,7 +28,7 @@ def test_consumers_that_wait_leave_a_connection_for_everything_else():
 
 def test_those_who_wait_are_bounded_too():
     async def main() -> float:
-        async with wherry.embedded() as here, wherry.connect(await here.listen(), waits=1) as client:
+        async with wherry.embedded() as here, wherry.connect(await here.listen(), waits=1, wire="http") as client:
             await client.create_topic("jobs")
             await client.subscribe("jobs", "workers")
             began = time.monotonic()

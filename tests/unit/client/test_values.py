@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import wherry
-from wherry.client.batch import Batch
+from wherry.client.batch import Batch, LeaseParts
+from wherry.client.link.address import Address
 from wherry.client.link.backoff import CAP_S, FIRST_S, Backoff
 from wherry.client.link.errors import KINDS, RequestRefused, error_of
-from wherry.client.link.pool import Address
 from wherry.client.link.transport import ClientResponse
 from wherry.client.options import consumer_options, producer_options
-from wherry.client.requests import PublishedView, path
+from wherry.client.requests import PublishedView, path, receipts_of
 from wherry.wire.http.api.problem import STATUS_OF, problem
 
 
@@ -81,21 +81,21 @@ def test_places_come_back_row_by_row():
 
 
 class BatchRequests:
-    async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
+    async def settle(self, verb: str, parts: LeaseParts, **fields: object) -> None:
         raise AssertionError
 
 
 def batch(leases: list[int], offsets: list[int]) -> Batch:
     columns = {"offset": offsets, "payload": [b""] * len(offsets), "lease": leases}
-    return Batch(BatchRequests(), pa.RecordBatch.from_pydict(columns))
+    return Batch.pulled(BatchRequests(), pa.RecordBatch.from_pydict(columns))
 
 
 def test_receipts_are_ranges_for_each_lease():
     pulled = batch([7, 8, 7, 7, 8, 7], [1, 5, 3, 2, 6, 9])
-    assert pulled.leases() == ["7", "8"]
-    assert pulled.receipts(np.arange(6)) == ["7", "8"]
-    assert pulled.receipts(np.array([0, 1, 2, 3, 5])) == ["7:1-3", "7:9", "8:5"]
-    assert batch([7, 7], [1, 2]).leases() == ["7"]
+    assert receipts_of(pulled.leases()) == ["7", "8"]
+    assert receipts_of(pulled.parts(np.arange(6))) == ["7", "8"]
+    assert receipts_of(pulled.parts(np.array([0, 1, 2, 3, 5]))) == ["7:1-3", "7:9", "8:5"]
+    assert receipts_of(batch([7, 7], [1, 2]).leases()) == ["7"]
     assert "lease" not in pulled.data.schema.names
 
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
+from wherry.client.link.address import Address, common_lines, dial, trust
 from wherry.client.link.connection import Bounds, Connection
 from wherry.client.link.idle import Idle
 from wherry.client.link.transport import Bytes, ClientRequest, ClientResponse
 from wherry.model import check
-from wherry.model.errors import InvalidInput, Unavailable
+from wherry.model.errors import Unavailable
 
-PORT = 7070
 CONNECTIONS_MAX = 64
 WAITS_MAX = 256
 """Requests that wait for messages or outcomes, each on a connection of its own beside those."""
 
-CONNECT_S = 10.0
 TIMEOUT_S = 30.0
 IDLE_S = 60.0
 """A connection that was not used for so long is not used again: the broker closes it soon, maybe during a request."""
@@ -34,49 +31,8 @@ GOODBYE_S = 1.0
 BOUNDS = Bounds(head_bytes=64 << 10, answer_bytes=256 << 20)
 """Far above what a pull or a listing asks for; a longer answer is not one of Wherry."""
 
-HIDDEN = "(not shown)"
-
 REPEATABLE = ("GET", "PUT", "DELETE")
 """Methods that may be sent again when a connection that was kept open turns out to be closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address of a broker."""
-
-    host: str
-    port: int = PORT
-    secure: bool = False
-
-    @classmethod
-    def parse(cls, url: str) -> Address:
-        """Parse `http://host:port` or `https://host:port`; the port is 7070 unless it is given."""
-        allowed = "an address such as http://127.0.0.1:7070"
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except (ValueError, AttributeError, TypeError):
-            raise InvalidInput("url", url, allowed) from None
-        extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
-        if parts.scheme not in ("http", "https") or not host or extra:
-            raise InvalidInput("url", url, allowed)
-        return cls(host, PORT if port is None else port, parts.scheme == "https")
-
-    @property
-    def authority(self) -> str:
-        """Host and port, as in the `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def _checked(key: object) -> str:
-    """Return an API key without the white space around it, empty for none; an error does not show it."""
-    bare = key.strip() if isinstance(key, str) else key
-    if bare is None:
-        return ""
-    if not isinstance(bare, str) or not all("!" <= sign <= "~" for sign in bare):
-        raise InvalidInput("api_key", HIDDEN, "text of visible ASCII characters, such as wk_…")
-    return bare
 
 
 def _head(request: ClientRequest, common: str) -> bytes:
@@ -104,7 +60,7 @@ def _answer(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> ClientR
 
 
 class Pool:
-    """A `Transport` over TCP."""
+    """A `Transport` over connections of HTTP/1.1."""
 
     def __init__(
         self,
@@ -117,14 +73,13 @@ class Pool:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._address = address
-        self._tls = (tls or ssl.create_default_context()) if address.secure else None
+        self._tls = trust(address, tls)
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(check.integer("connections", connections, 1, 65_535))
         self._waits = asyncio.Semaphore(check.integer("waits", waits, 1, 65_535))
         self._idle = Idle(connections + waits, IDLE_S, Connection.close)
         self._open: set[Connection] = set()
-        key = _checked(key)
-        self._common = f"Host: {address.authority}\r\n" + (f"Authorization: Bearer {key}\r\n" if key else "")
+        self._common = common_lines(address, key)
         self._closed = False
 
     async def ask(self, request: ClientRequest) -> ClientResponse:
@@ -150,14 +105,7 @@ class Pool:
     async def _connect(self) -> Connection:
         if self._closed:
             raise Unavailable("this client is closed")
-        address, loop = self._address, asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(
-                    lambda: Connection("the broker", BOUNDS), address.host, address.port, ssl=self._tls
-                )
-        except (OSError, TimeoutError) as fault:
-            raise Unavailable(f"{address.authority} cannot be reached: {str(fault) or 'no answer'}") from fault
+        connection = await dial(self._address, self._tls, lambda: Connection("the broker", BOUNDS))
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection

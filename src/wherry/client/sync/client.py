@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from wherry.client.client import Client, connect
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
+from wherry.client.native.transport import Wire
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.sync.ends import SyncBatch, SyncConsumer, SyncProducer
 from wherry.client.sync.portal import Portal, waits
@@ -25,6 +26,7 @@ def connect_sync(
     *,
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
+    wire: Wire = "auto",
     connections: int = CONNECTIONS_MAX,
     waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
@@ -37,7 +39,8 @@ def connect_sync(
     ...     with wherry.connect_sync("http://127.0.0.1:7070") as client:
     ...         client.publish("jobs", [b"hello"])
     """
-    return SyncClient(connect(url, key=key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s))
+    bounds = {"connections": connections, "waits": waits}
+    return SyncClient(connect(url, key=key, tls=tls, wire=wire, timeout_s=timeout_s, **bounds))
 
 
 class SyncClient(Generic[C]):

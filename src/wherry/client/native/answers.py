@@ -1,0 +1,44 @@
+"""Answers of the native wire as the values that callers get."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wherry.client.link.transport import ClientResponse
+from wherry.model.calls.publish import Published
+from wherry.wire.native.codec.calls import AnswerHead
+from wherry.wire.native.codec.publishes import Confirmed, ConfirmEntry
+
+
+def published_by(entry: ConfirmEntry, offset: int, messages: int, dead_from: int | None) -> Published:
+    """Return where the messages of one request of an entry are, from its first offset on."""
+    flags = entry.flags
+    durable, repeated = flags & Confirmed.DURABLE != 0, flags & Confirmed.REPEATED != 0
+    if entry.places:
+        return _placed(entry, repeated=repeated, durable=durable)
+    dead = 0 if dead_from is None else max(0, offset + messages - max(offset, dead_from))
+    partition = entry.partition
+    if messages == 1:
+        return Published(np.array((partition,)), np.array((offset,)), repeated, dead, durable)
+    return Published(np.full(messages, partition), np.arange(offset, offset + messages), repeated, dead, durable)
+
+
+def _placed(entry: ConfirmEntry, *, repeated: bool, durable: bool) -> Published:
+    counts = [count for _, _, count in entry.places]
+    return Published(
+        np.repeat(np.array([partition for partition, _, _ in entry.places], np.int64), counts),
+        np.concatenate([np.arange(first, first + count) for _, first, count in entry.places]),
+        repeated,
+        entry.dead,
+        durable,
+    )
+
+
+def answered(head: AnswerHead, body: memoryview) -> ClientResponse:
+    """Return an ANSWER as the answer of a request."""
+    headers = head.headers
+    answer = ClientResponse(head.status, headers.get("content-type", ""), body)
+    if (after := headers.get("retry-after", "")).isdigit():
+        answer.retry_after_s = float(after)
+    answer.following = headers.get("wherry-next")
+    return answer
