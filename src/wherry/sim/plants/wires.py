@@ -13,6 +13,7 @@ from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.sim.patch import patched
 from wherry.sim.plants.plants import break_order
+from wherry.sim.world import world
 from wherry.wire.amqp import channel as amqp
 from wherry.wire.amqp import server as amqp_server
 from wherry.wire.amqp import session as amqp_session
@@ -128,9 +129,18 @@ def receipt_before_the_sync() -> Any:
     return patched(stomp.Session, "all_settled", make)
 
 
-def close_in_spite_of_a_lost_ack() -> Any:
-    """Answer `channel.close` of AMQP with success after the journal has lost an ack of the channel."""
-    return patched(amqp_session.Session, "_not_settled", lambda _: lambda self, fault: None)
+@contextmanager
+def close_in_spite_of_a_lost_ack() -> Iterator[None]:
+    """Answer `channel.close` of AMQP with success after the journal has lost an ack; syncs fail often and take long."""
+
+    def frail(faults: Any) -> Any:
+        return lambda **_: faults(delay_us_min=2_000, delay_us_max=100_000, sync_fails=0.03)
+
+    with (
+        patched(amqp_session.Session, "_not_settled", lambda _: lambda self, fault: None),
+        patched(world, "DiskFaults", frail),
+    ):
+        yield
 
 
 @contextmanager
@@ -187,7 +197,7 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "publish before the commit": (publish_before_the_commit, 0, ("nothing_invented",)),
     "forget the redelivery": (forget_the_redelivery, 0, ("redelivery_is_flagged",)),
     "receipt before the sync": (receipt_before_the_sync, 15, ("acked_stays_acked",)),
-    "close in spite of a lost ack": (close_in_spite_of_a_lost_ack, 702, ("acked_stays_acked",)),
+    "close in spite of a lost ack": (close_in_spite_of_a_lost_ack, 39, ("acked_stays_acked",)),
     "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
     "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),
     "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),
