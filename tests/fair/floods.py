@@ -19,6 +19,11 @@ from tests.stomp.raw import frame
 from tests.stomp.serving import LOOPS, until
 from wherry.node.node import Node
 from wherry.wire.amqp.server import Connection as AmqpConnection
+from wherry.wire.native.codec.calls import CallHead, encode_call
+from wherry.wire.native.codec.documents import ClientHello, encode_hello
+from wherry.wire.native.codec.frames import PATH, PROTOCOL, Kind, encode_frame
+from wherry.wire.native.codec.publishes import encode_publish
+from wherry.wire.native.connection import Connection as NativeConnection
 from wherry.wire.stomp.transports.tcp import Connection as StompConnection
 from wherry.wire.stomp.transports.websocket import WebSocket
 
@@ -76,6 +81,18 @@ def amqp_socket(node: Node) -> socket.socket:
     return raw._socket
 
 
+def native_socket(node: Node) -> socket.socket:
+    """Greeted over the native wire, with a topic."""
+    plain = socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S)
+    lines = (f"GET {PATH} HTTP/1.1", "Host: localhost", f"Upgrade: {PROTOCOL}", "Connection: Upgrade", "", "")
+    plain.sendall("\r\n".join(lines).encode() + encode_hello(ClientHello()))
+    plain.sendall(b"".join(map(bytes, encode_call(1, CallHead("PUT", "/v1/topics/native-flood"), [b"{}"]))))
+    told = b""
+    while b'"status":20' not in told:
+        told += plain.recv(4_096)
+    return plain
+
+
 class Said(Amqp):
     """What a client would say on the wire, without one."""
 
@@ -103,6 +120,8 @@ FLOODS = {
     "stomp sends": Flood(stomp_socket, SEND, StompConnection),
     "amqp heartbeats": Flood(amqp_socket, HEARTBEAT, AmqpConnection),
     "amqp publishes": Flood(amqp_socket, PUBLISH, AmqpConnection),
+    "native pings": Flood(native_socket, encode_frame(Kind.PING, 1), NativeConnection),
+    "native publishes": Flood(native_socket, encode_publish(1, "native-flood", [BODY], quiet=True), NativeConnection),
     "websocket pings": Flood(websocket, masked(9, b""), WebSocket),
     "websocket sends": Flood(websocket, masked(2, SEND), WebSocket),
 }

@@ -109,13 +109,15 @@ def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
         goes_on.set()
 
 
-@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
+@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends", "native publishes"])
 def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
     """While the disk takes nothing, no more is read than that; everything goes on when it does."""
-    flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
+    shared = node.native_sessions if name.startswith("native") else node.stomp_sessions.queueing
+    flood, intake = FLOODS[name], shared.intake
     monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(fairness, "SERVED_S", 0.0)
     begun = flood.begin(node)
+    until(lambda: intake.unstored_bytes == 0)  # of an earlier flood
     in_company(node)
     counted = Counted(node, flood.kind, monkeypatch)
     with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
