@@ -32,7 +32,6 @@ from wherry.wire.native.codec.documents import (
     GoodbyeDocument,
     SubscribeTerms,
     decode_document,
-    encode_cancel,
     encode_error,
     encode_goodbye,
     encode_hello,
@@ -164,12 +163,12 @@ class Session:
             if self.state is SessionState.GREETING and kind != Kind.HELLO:
                 self.cut_off("no hello", f"{Kind(kind).name} came before HELLO")
             if self.is_over:
-                return
+                break
             try:
                 handlers[kind](flags, number, body)
             except WherryError as fault:
                 self._refused(kind, number, fault)
-        self._settles.carry_out()
+        self._settles.carry_out()  # those that came before a fault count
         if self._reader.fault is not None:
             self._end_with(self._reader.fault)
         self.shared.check_partial()
@@ -211,6 +210,7 @@ class Session:
     def _goodbye(self, flags: int, number: int, body: bytes) -> None:
         decode_document("client", GoodbyeDocument, body)
         self._has_left = True
+        self._settles.carry_out()  # before the streams end
         for stream in list(self.streams.values()):
             self._close_stream(stream.close())
         if self.state is SessionState.OPEN:
@@ -242,10 +242,9 @@ class Session:
     def _cancel(self, flags: int, number: int, body: bytes) -> None:
         if not flags & Flag.STREAM:
             self._calls.cancel(number)
-        elif (stream := self.streams.get(number)) is not None:
+        elif (stream := self.streams.get(number)) is not None:  # else its ERROR is on its way
+            self._settles.carry_out()
             self._close_stream(stream.cancel())
-        else:
-            self.send(encode_cancel(number, stream=True))
 
     def _call(self, flags: int, number: int, body: bytes) -> None:
         if number in self._calls:

@@ -93,9 +93,13 @@ class PushStream:
             self._pulling.cancel()
 
     async def cancel(self) -> None:
-        """End the stream on request of the client: what it holds waits again; answer with CANCEL."""
-        await self.close()
-        self._session.send(encode_cancel(self.number, stream=True))
+        """End the stream on request of the client: what it holds waits again; answer with CANCEL.
+
+        A stream that is ending already is answered by what ended it.
+        """
+        if not self._ended:
+            await self.close()
+            self._session.send(encode_cancel(self.number, stream=True))
 
     async def close(self, error: str = "") -> None:
         """End the stream; with an `error`, the messages that the client holds have failed by it."""

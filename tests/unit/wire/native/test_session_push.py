@@ -207,7 +207,31 @@ async def test_cancel_gives_back_what_is_held_without_an_attempt(world: NativeWo
     again = await client.subscribe("jobs", "workers", credit=1)
     assert [(each.payload, each.attempt) for each in await client.next_rows(again)] == [(b"x", 1)]
     client.cancel(77)
-    await client.until(lambda: 77 in client.ended)
+    client.cancel(again)
+    client.cancel(again)
+    await client.until(lambda: again in client.ended)
+    await world.settle_down()
+    cancels = [number for kind, _, number, _ in client.frames if kind == Kind.CANCEL]
+    assert cancels == [stream, again], "one answer for each stream that ends"
+
+
+@pytest.mark.parametrize("how", ["cancel", "goodbye", "fault"])
+def test_settles_before_the_end_of_a_stream_count(how):
+    @in_memory()
+    async def run(world: NativeWorld):
+        client = await world.client()
+        stream = await client.subscribe("jobs", "workers", credit=100)
+        await client.publish("jobs", b"x")
+        (row,) = await client.next_rows(stream)
+        ack = settles.encode_settle(client.number(), stream, Verb.ACK, [(row.token, [(row.offset, 1)])])
+        cancel, goodbye = documents.encode_cancel(stream, stream=True), documents.encode_goodbye("done")
+        again = documents.encode_subscribe(stream, documents.SubscribeTerms(topic="jobs", subscription="workers"))
+        client.write(ack + {"cancel": cancel, "goodbye": goodbye, "fault": again}[how])
+        await client.until(lambda: client.is_closed or stream in client.ended)
+        await world.sessions.finished()
+        assert world.broker.subscription_stats("jobs", "workers").lag == 0
+
+    run()
 
 
 @in_memory()
