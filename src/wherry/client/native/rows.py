@@ -93,7 +93,7 @@ def _is_id(name: object) -> bool:
     return type(name) is str and name.isascii() and 0 < len(name) <= limits.MESSAGE_ID_BYTES_MAX
 
 
-class RowBatch(Batch):
+class PushedRows(Batch):
     """Messages on lease that came as rows."""
 
     __slots__ = ("_rows",)

@@ -55,6 +55,9 @@ TURN_BYTES_MAX = 256 << 10
 JOINED_BYTES_MAX = 16 << 10
 """A frame of chunks up to this size is copied into the write of its turn, which is cheaper than a write of its own."""
 
+GIVEN_UP_S = 1.0
+"""How long a call waits for the answers to calls that were given up before it."""
+
 HELLO_S = 10.0
 TICK_S = 1.0
 """How often timeouts and heartbeats are looked at, at the least."""
@@ -79,6 +82,8 @@ class NativeSession(asyncio.Protocol):
         self._turn_bytes = 0
         self._waiting: dict[int, Waiting] = {}
         self._last = 0
+        self._given_up: set[asyncio.Future[Any]] = set()
+        """Calls that were given up, and that the broker has not answered."""
         self._streams: dict[int, ClientStream] = {}
         self._last_stream = 0
         self._paused = False
@@ -134,6 +139,8 @@ class NativeSession(asyncio.Protocol):
 
     async def call(self, request: ClientRequest) -> ClientResponse:
         """Send a request of HTTP without HTTP, and return its answer."""
+        if self._given_up:
+            await asyncio.wait(self._given_up, timeout=GIVEN_UP_S)
         number, wait_ticks = self.next_number(), round(request.wait_s / self._tick_s)
         headers = {"accept": request.accept, **{name.lower(): value for name, value in request.headers}}
         if request.content_type:
@@ -144,9 +151,22 @@ class NativeSession(asyncio.Protocol):
         try:
             return await future
         except (asyncio.CancelledError, Unavailable):
-            if number in self._waiting and not self.is_closed:  # what the call waits for is not wanted any more
-                self._send(encode_cancel(number, stream=False))
+            if number in self._waiting and not self.is_closed:
+                self._give_up(number, waits=bool(request.wait_s))
             raise
+
+    def _give_up(self, number: int, *, waits: bool) -> None:
+        """Go on without the answer to a call; later calls are sent behind it. What a call waits for is cancelled.
+
+        Calls run side by side at the broker: an ack that no caller awaits any more would be overtaken by the call that
+        leaves the subscription.
+        """
+        if waits:
+            self._send(encode_cancel(number, stream=False))
+        answer = self._wait(number, None)
+        self._given_up.add(answer)
+        answer.add_done_callback(self._given_up.discard)
+        answer.add_done_callback(asyncio.Future.exception)
 
     def request(self, number: int, frame: bytes, what: object = None) -> asyncio.Future[Any]:
         """Send a request in this turn; the future has its answer. `what` is as in `Waiting`."""

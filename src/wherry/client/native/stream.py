@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from wherry.client.batch import Batch, Leased, LeaseParts
 from wherry.client.frames import decode_stream
-from wherry.client.native.rows import RowBatch
+from wherry.client.native.rows import PushedRows
 from wherry.client.requests import SubscriptionRequests
 from wherry.model.errors import StaleLease, Unavailable, WherryError
 from wherry.wire.native.codec.deliveries import decode_deliver, encode_credit
@@ -93,7 +93,7 @@ class ClientStream:
         if flags & Flag.ARROW:
             batch = Batch.pulled(self, _decoded(body), acks=self._acks)
         else:
-            batch = RowBatch(self, decode_deliver(body), acks=self._acks)
+            batch = PushedRows(self, decode_deliver(body), acks=self._acks)
         self.credit -= batch.count
         if self.credit < 0:
             raise WireFault("server", "credit", batch.count, f"at most {self.credit + batch.count} messages")

@@ -124,6 +124,24 @@ def test_a_call_that_is_given_up_is_cancelled_at_the_broker():
     run(main)
 
 
+def test_a_call_that_is_given_up_is_not_overtaken_by_the_next():
+    async def main() -> None:
+        peer = Peer()
+        acking = asyncio.create_task(peer.session.call(ClientRequest("POST", "/v1/ack")))
+        await turn()
+        acking.cancel()
+        leaving = asyncio.create_task(peer.session.call(ClientRequest("DELETE", "/v1/consumer")))
+        await turn()
+        assert [(frame[0], frame[2]) for frame in peer.frames] == [(Kind.CALL, 1)]
+        peer.send(b"".join(encode_answer(1, AnswerHead(204))))
+        await turn()
+        assert [(frame[0], frame[2]) for frame in peer.frames] == [(Kind.CALL, 1), (Kind.CALL, 2)]
+        peer.send(b"".join(encode_answer(2, AnswerHead(204))))
+        assert (await leaving).status == 204
+
+    run(main)
+
+
 def test_a_refused_request_raises_what_the_broker_raised():
     async def main() -> None:
         peer = Peer()

@@ -12,7 +12,7 @@ import wherry
 from tests.unit.client.native.peer import Peer, turn
 from wherry.client.acks import AckSender
 from wherry.client.batch import Batch
-from wherry.client.native.rows import RowBatch, rows_of
+from wherry.client.native.rows import PushedRows, rows_of
 from wherry.client.native.stream import ClientStream
 from wherry.client.requests import Caller, SubscriptionRequests
 from wherry.model.schema import DELIVERED
@@ -206,7 +206,7 @@ def test_what_is_pushed_without_acks_is_settled():
 
 def test_rows_have_the_columns_of_a_delivered_batch():
     fields = RowFields("k1", [("a", "1")], 7, 1_900_000_000_000, 1_900_000_060_000, "id-1", b"\0")
-    batch = RowBatch(object(), [row(4), row(5, 78, b"", fields)], acks=True)  # type: ignore[arg-type]
+    batch = PushedRows(object(), [row(4), row(5, 78, b"", fields)], acks=True)  # type: ignore[arg-type]
     first, second = batch.messages()
     assert (first.id, first.key, first.headers, first.priority) == ("0-4", None, {}, 32_768)
     assert (second.id, second.key, second.headers, second.priority) == ("id-1", "k1", {"a": "1"}, 7)
@@ -215,7 +215,7 @@ def test_rows_have_the_columns_of_a_delivered_batch():
     assert batch.data.column("priority").to_pylist() == [32_768, 7]
     assert all(field.equals(DELIVERED.field(field.name)) for field in batch.data.schema)
     assert batch.leases() == [(77, []), (78, [])]
-    plain = RowBatch(object(), [row(4)], acks=True)  # type: ignore[arg-type]
+    plain = PushedRows(object(), [row(4)], acks=True)  # type: ignore[arg-type]
     assert set(plain.data.schema.names) == {"offset", "published", "payload", "partition", "attempt"}
 
 
