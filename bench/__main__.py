@@ -6,13 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import amqp, core, fair, http, spark, start, stomp
+from bench import amqp, core, fair, http, lone, spark, start, stomp
 from bench.figure import Figure, table
 
 PARTS = {
     "start": start.figures,
     "core": core.figures,
     "http": http.figures,
+    "lone": lone.figures,
     "amqp": amqp.figures,
     "stomp": stomp.figures,
     "fair": fair.figures,

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from bench.peers import PEERS
+from bench.peers import LONE, PEERS
 
 SAMPLE_MAX = 20_000
 """Ages that are told, evenly over the run: a line of them has to fit through a pipe."""
@@ -16,7 +16,7 @@ def main() -> None:
     """Wait for the word, do the work, tell when it began and ended."""
     name, role, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     rate = int(sys.argv[5]) if len(sys.argv) > 5 else None
-    peer = PEERS[name]
+    peer = {**PEERS, **LONE}[name]
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.monotonic()

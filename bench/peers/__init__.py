@@ -5,11 +5,12 @@ Each runs with the promise that Wherry gives: a confirm means that the message i
 
 from __future__ import annotations
 
+from bench.peers.beanstalkd import Beanstalkd
 from bench.peers.jetstream import JetStream
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.redis import Redis
-from bench.peers.wherry import WherryBatches, WherryColumns, WherryMessages
+from bench.peers.wherry import WherryBatches, WherryColumns, WherryLone, WherryLoneHttp, WherryMessages
 
 PEERS: dict[str, type[Peer]] = {
     "columns": WherryColumns,
@@ -19,3 +20,13 @@ PEERS: dict[str, type[Peer]] = {
     "rabbitmq": RabbitMq,
     "jetstream": JetStream,
 }
+
+LONE: dict[str, type[Peer]] = {
+    "lone": WherryLone,
+    "lone_http": WherryLoneHttp,
+    "redis": Redis,
+    "beanstalkd": Beanstalkd,
+    "rabbitmq": RabbitMq,
+    "jetstream": JetStream,
+}
+"""Those that are measured one message at a time, paced and each confirmed."""

@@ -95,6 +95,28 @@ class WherryMessages(WherryNode):
         return _run(_consume_messages(port, count))
 
 
+class WherryLone(WherryNode):
+    """`await client.publish()`, `async for` and `await ack()`, one after the other, over the native wire."""
+
+    name = "Wherry, one by one"
+    wire = "native"
+
+    @classmethod
+    def produce(cls, port: int, count: int, rate: int | None) -> None:
+        _run(_produce_alone(port, count, rate, cls.wire))
+
+    @classmethod
+    def consume(cls, port: int, count: int) -> list[float]:
+        return _run(_consume_alone(port, count, cls.wire))
+
+
+class WherryLoneHttp(WherryLone):
+    """The same over HTTP, as where a proxy refuses the upgrade."""
+
+    name = "Wherry, one by one over HTTP"
+    wire = "http"
+
+
 def _run(work: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
@@ -194,6 +216,34 @@ async def _consume_messages(port: int, count: int) -> list[float]:
         async for each in consumer:
             ages.append(age_ms(each.payload))
             each.ack_later()
+            if len(ages) == count:
+                break
+    return ages
+
+
+async def _produce_alone(port: int, count: int, rate: int | None, wire: Any) -> None:
+    import wherry
+
+    async with wherry.connect(f"http://127.0.0.1:{port}", wire=wire) as client:
+        start = asyncio.get_running_loop().time()
+        for number in range(count):
+            wait = 0.0 if rate is None else start + number / rate - asyncio.get_running_loop().time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await client.publish(TOPIC, message())
+
+
+async def _consume_alone(port: int, count: int, wire: Any) -> list[float]:
+    import wherry
+
+    ages: list[float] = []
+    async with (
+        wherry.connect(f"http://127.0.0.1:{port}", wire=wire) as client,
+        client.consumer(TOPIC, SUBSCRIPTION) as consumer,
+    ):
+        async for each in consumer:
+            ages.append(age_ms(each.payload))
+            await each.ack()
             if len(ages) == count:
                 break
     return ages
