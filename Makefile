@@ -43,7 +43,7 @@ test: checks += $(compiled)
 test: check ## Everything a change must pass: check, then the tests (ONLY=unit: one folder of them)
 	$(pytest) -m 'not long' $(if $(ONLY),tests/$(ONLY))
 
-test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, ten seeds of the simulator
+test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, twenty seeds of the simulator
 	$(bin)/python -m pytest --numprocesses 2 -m 'not long and not more' --hypothesis-profile quick \
 		tests/unit tests/behaviour tests/property tests/golden tests/sim/test_fresh_seeds.py
 
