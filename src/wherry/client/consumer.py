@@ -115,6 +115,7 @@ class Consumer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.fail(self._fault or Closed("this consumer is closed"))
+        self._look = bool  # no more credit
         if fault is None:
             await self._acks.flush()
             await self._leave()
@@ -122,9 +123,13 @@ class Consumer:
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._acks.flush()
-                if has_failed:
-                    await self._acks.fail(self._claim_shown(), error_text(fault))
-                await self._leave()
+                failing = self._acks.fail(self._claim_shown() if has_failed else [], error_text(fault))
+                if isinstance(self._source, PushSource):
+                    # Frames are carried out in order: a message that comes again at once is not pushed here in between.
+                    await asyncio.gather(failing, self._leave())
+                else:
+                    await failing
+                    await self._leave()
         await self._acks.stop()
 
     async def _leave(self) -> None:
