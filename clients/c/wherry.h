@@ -3,7 +3,7 @@
  *
  *     struct wherry *client;
  *     struct wherry_error error;
- *     struct wherry_message hello = {"hello", 5};
+ *     struct wherry_message hello = {.payload = "hello", .payload_size = 5};
  *     if (wherry_connect(&client, "http://127.0.0.1:7070", NULL, 5000, &error) == WHERRY_OK) {
  *         wherry_publish(client, "jobs", &hello, 1, NULL, NULL, 5000, &error);   (on disk when this returns WHERRY_OK)
  *         wherry_close(client, 2000);

@@ -37,6 +37,8 @@ static uint64_t any(uint64_t below) {
 static void read_frames(const char *path) {
     static char line[1 << 16];
     FILE *file = fopen(path, "r");
+    int flags, has_body;
+    enum ids ids;
     CHECK(file != NULL);
     while (frame_count < FRAMES_MAX && fgets(line, sizeof line, file) != NULL) {
         char *hex = strchr(line, ' ');
@@ -45,7 +47,11 @@ static void read_frames(const char *path) {
         frames[frame_count].data = malloc(strlen(hex));
         for (hex++; hex_value(hex[0]) >= 0; hex += 2)
             frames[frame_count].data[size++] = (uint8_t)(hex_value(hex[0]) << 4 | hex_value(hex[1]));
-        frames[frame_count++].size = size;
+        frames[frame_count].size = size;
+        if (size >= HEADER_BYTES && rule_of(frames[frame_count].data[4], &flags, &ids, &has_body))
+            frame_count++;
+        else
+            free(frames[frame_count].data); /* a client sends it, and any server would be cut off by its kind alone */
     }
     fclose(file);
 }
