@@ -25,7 +25,7 @@ checks   := types layers
 compiled := build/cache/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test test-quick test-long check types layers format sim soak-spark bench docs clean
+.PHONY: help run tour test test-quick test-long check types layers format sim soak-spark bench c docs clean
 
 # More workers than cores: a good part of the tests waits, for processes that start or for what must not come.
 pytest := $(bin)/python -m pytest --numprocesses 4
@@ -89,6 +89,10 @@ soak-spark: $(tools) ## Spark exactly once while all around it dies (RUNS=200, M
 bench: $(peers) ## The benchmarks (ONLY=core: one part); writes build/bench.json
 	@mkdir -p build
 	@$(bin)/python -m bench --out build/bench.json $(if $(ONLY),--only $(ONLY))
+
+c: ## The C client: library, pkg-config file, man page and examples, in build/c (WHERRY_TLS=1: with TLS by OpenSSL)
+	@$(MAKE) --no-print-directory -C clients/c BUILD=$(CURDIR)/build/c
+	@echo "build/c has libwherry, wherry.pc, wherry.3, and publish, consume and bench"
 
 docs: $(site) ## The documentation as a site with search, in build/site; a dead link is an error
 	@$(bin)/python docs/site.py gather build

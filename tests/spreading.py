@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-FIRST = ("spark", "frameworks", "integration", "browser", "console", "amqp", "stomp", "sim", "property")
+FIRST = ("spark", "frameworks", "integration", "c", "browser", "console", "amqp", "stomp", "sim", "property")
 """Folders in the order in which they begin; all others follow, with short tests, so that workers end together."""
 
 ALONE = ("tests/sim/", "tests/property/test_core.py")

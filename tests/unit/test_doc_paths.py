@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "wherry"
 FOLDERS = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith("_")}
-TOPS = FOLDERS | {"src", "tests", "bench", "examples", "docs"}
+TOPS = FOLDERS | {"src", "clients", "tests", "bench", "examples", "docs"}
 PAGES = [
     str(path.relative_to(ROOT))
     for path in (

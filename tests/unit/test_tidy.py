@@ -68,7 +68,7 @@ def test_every_package_says_what_it_is():
     assert silent == []
 
 
-@pytest.mark.parametrize("ending", [".py", ".md", ".toml", ".js", ".html", "Makefile"])
+@pytest.mark.parametrize("ending", [".py", ".md", ".toml", ".js", ".html", ".c", ".h", ".3", "Makefile"])
 def test_no_path_of_a_machine_and_no_registry(ending):
     found = {
         told(path): hits
