@@ -670,14 +670,14 @@ static int add_row_size(const struct wherry_message *message, size_t *total, str
     size_t size = ROW_BYTES, each;
     int result = WHERRY_OK;
     if ((message->fields & ~0x7Fu) != 0) return refuse_number(error, "fields", message->fields, "bits of 0x7f");
-    if (message->payload_size > WHERRY_FRAME_BYTES_MAX)
+    if (message->payload_size > WHERRY_FRAME_BYTES_MAX || (message->payload_size > 0 && message->payload == NULL))
         return refuse_number(error, "payload", (int64_t)message->payload_size, "at most 33554432 bytes in a frame");
     if (message->fields & WHERRY_KEY) {
         result = check_text("key", message->key, error);
         size += 2 + message->key.size;
     }
     if (result == WHERRY_OK && (message->fields & WHERRY_HEADERS)) {
-        if (message->header_count > WHERRY_HEADERS_MAX)
+        if (message->header_count > WHERRY_HEADERS_MAX || (message->header_count > 0 && message->headers == NULL))
             return refuse_number(error, "headers", (int64_t)message->header_count, "at most 256 in a message");
         size += 2;
         for (each = 0; each < message->header_count && result == WHERRY_OK; each++) {
@@ -695,7 +695,8 @@ static int add_row_size(const struct wherry_message *message, size_t *total, str
         size += 2 + message->id.size;
     }
     if (result == WHERRY_OK && (message->fields & WHERRY_ENVELOPE)) {
-        if (message->envelope_size > WHERRY_FRAME_BYTES_MAX)
+        if (message->envelope_size > WHERRY_FRAME_BYTES_MAX ||
+            (message->envelope_size > 0 && message->envelope == NULL))
             return refuse_number(error, "envelope", (int64_t)message->envelope_size, "at most 33554432 bytes");
         size += 4 + message->envelope_size;
     }
@@ -786,6 +787,8 @@ static int check_publish(const struct publish *publish, size_t *size, struct whe
         return refuse(error, WHERRY_REFUSED, "invalid-input",
                       options->sequence > INT64_MAX ? "sequence" : "fingerprint", "a number from 2^63 on",
                       "a smaller one");
+    if (options->producer == NULL && options->sequence > 0)
+        return refuse_number(error, "sequence", (int64_t)options->sequence, "a number together with a producer");
     *size = HEADER_BYTES + 2 + topic + 2 + 4;
     if (publish->arrow != NULL) {
         *size += publish->arrow_size + 7;
@@ -2019,9 +2022,10 @@ static int is_held_up(const struct wherry *client) {
 static int64_t next_beat(const struct wherry *client) {
     int64_t ping, gone;
     if (client->state == CLOSED || client->heartbeat_ms == 0) return INT64_MAX;
-    ping = client->sent_at + client->heartbeat_ms / 2;
-    gone = client->heard_at + 2 * (int64_t)client->heartbeat_ms + 1;
-    return ping < gone || is_held_up(client) ? ping : gone;
+    /* While bytes wait to be written a PING would only wait behind them; what is not read cannot be late. */
+    ping = has_to_write(client) ? INT64_MAX : client->sent_at + client->heartbeat_ms / 2;
+    gone = is_held_up(client) ? INT64_MAX : client->heard_at + 2 * (int64_t)client->heartbeat_ms + 1;
+    return ping < gone ? ping : gone;
 }
 
 /* Sends a PING if one is due. If nothing could be read and nothing came for too long, the server is gone. */
