@@ -1528,12 +1528,14 @@ static ssize_t read_now(struct wherry *client) {
     return got;
 }
 
-/* Waits until bytes can be read, and writes meanwhile. 1: they can, 0: the time is over, -1: the connection is lost. */
-static int wait_to_read(struct wherry *client, int64_t deadline) {
+/* Waits until bytes can be read, and writes meanwhile. 1: they can, 0: the time is over, or all is written and no more
+ * is wanted, -1: the connection is lost. */
+static int wait_for_bytes(struct wherry *client, int64_t deadline, int only_writes) {
     for (;;) {
         struct pollfd socket;
         int count;
         if (write_now(client) < 0) return -1;
+        if (only_writes && !has_to_write(client)) return 0;
         if (is_unread(client)) return 1;
         socket.fd = client->fd;
         socket.events = (short)(has_to_write(client) ? POLLIN | POLLOUT : POLLIN);
@@ -1544,6 +1546,8 @@ static int wait_to_read(struct wherry *client, int64_t deadline) {
         if (count <= 0 && until(deadline) == 0) return 0;
     }
 }
+
+static int wait_to_read(struct wherry *client, int64_t deadline) { return wait_for_bytes(client, deadline, 0); }
 
 static void close_socket(struct wherry *client) {
 #ifdef WHERRY_TLS
@@ -2046,8 +2050,9 @@ static int beat(struct wherry *client, int nothing_came) {
     return 0;
 }
 
-/* One turn: writes, waits for bytes until a deadline, carries out what came. WHERRY_OK after anything came. */
-static int turn(struct wherry *client, int64_t deadline, struct wherry_error *error) {
+/* One turn: writes, waits for bytes until a deadline, carries out what came. WHERRY_OK after anything came, or with
+ * `only_writes` when all is written. */
+static int turn_until(struct wherry *client, int64_t deadline, int only_writes, struct wherry_error *error) {
     char buffer[24];
     for (;;) {
         int64_t beat_at = next_beat(client);
@@ -2056,7 +2061,8 @@ static int turn(struct wherry *client, int64_t deadline, struct wherry_error *er
         if (is_held_up(client))
             return full(error, "held_bytes_max", digits(buffer, (int64_t)client->held_bytes),
                         "fewer bytes of deliveries and answers that were not collected");
-        came = wait_to_read(client, beat_at < deadline ? beat_at : deadline);
+        came = wait_for_bytes(client, beat_at < deadline ? beat_at : deadline, only_writes);
+        if (came == 0 && only_writes && !has_to_write(client)) return WHERRY_OK;
         if (came > 0) {
             ssize_t got = read_now(client);
             if (got >= 0 && take_frames(client) == 0) {
@@ -2072,6 +2078,10 @@ static int turn(struct wherry *client, int64_t deadline, struct wherry_error *er
         }
         if (until(deadline) == 0) return timed_out(error);
     }
+}
+
+static int turn(struct wherry *client, int64_t deadline, struct wherry_error *error) {
+    return turn_until(client, deadline, 0, error);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- connect */
@@ -2400,6 +2410,7 @@ static int greet(struct wherry *client, int64_t deadline) {
         stream->state = JOINING;
         stream->spent = 0;
     }
+    if (write_now(client) < 0) return -1;
     while (client->state == GREETING) {
         int came;
         if (take_frames(client) < 0) return -1;
@@ -2725,16 +2736,10 @@ static void write_if_much(struct wherry *client) {
     if (filled(&client->out) >= WRITE_BYTES && write_now(client) < 0) disconnect(client);
 }
 
-/* Makes room for the bytes of a call that waits anyway. */
+/* Has earlier bytes written, before those of a call that waits anyway: then a frame of any size has room. */
 static int wait_for_room(struct wherry *client, int64_t deadline, struct wherry_error *error) {
     int result = ready(client, deadline, error);
-    while (result == WHERRY_OK && filled(&client->out) > client->out_bytes_max / 2) {
-        if (write_now(client) < 0) {
-            disconnect(client);
-            return closed(client, error);
-        }
-        if (filled(&client->out) > client->out_bytes_max / 2) result = turn(client, deadline, error);
-    }
+    while (result == WHERRY_OK && has_to_write(client)) result = turn_until(client, deadline, 1, error);
     return result;
 }
 

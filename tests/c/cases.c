@@ -229,7 +229,7 @@ static void many_under_way(void) {
     static uint32_t requests[COUNT];
     uint64_t offset = 0;
     int each, result;
-    wherry_close(with_topic("{}"), SOON_MS);
+    wherry_close(with_topic("{\"payload_bytes_max\": 2000000}"), SOON_MS);
     options.in_flight_max = 8192;
     client = connected(&options);
     for (each = 0; each < 3; each++) rows[each] = message_of("0123456789");
@@ -258,6 +258,23 @@ static void many_under_way(void) {
     for (each = 0; each < 64; each++) OK(wherry_wait(client, 0, NULL, SOON_MS, &error));
     wherry_close(client, SOON_MS);
 
+    {   /* a call that waits finds room behind whatever is to be written, and does not wait for anything else */
+        struct wherry_message large = {0};
+        double began;
+        large.payload_size = 900000;
+        large.payload = calloc(1, large.payload_size);
+        CHECK(large.payload != NULL);
+        options.out_bytes_max = 1 << 20;
+        client = connected(&options);
+        began = seconds();
+        for (each = 0; each < 5; each++) {
+            wherry_publish_start(client, name, &large, 1, NULL, requests, &error);
+            OK(wherry_publish(client, name, &large, 1, NULL, NULL, SOON_MS, &error));
+        }
+        CHECK(seconds() - began < 10);
+        free((void *)(uintptr_t)large.payload);
+        wherry_close(client, SOON_MS);
+    }
     options.out_bytes_max = 1000; /* bytes that wait to be written are bounded too */
     client = connected(&options);
     for (each = 0; (result = wherry_publish_start(client, name, rows, 3, NULL, requests, &error)) == WHERRY_OK;) each++;
@@ -812,8 +829,8 @@ static void a_drain(void) {
     wherry_close(client, SOON_MS);
 }
 
-/* Connects to what is no good server; prints the error. With the argument `wait` it waits for a message, with `flood` for
- * the confirm of a large one. */
+/* Connects to what is no good server; prints the error. With the argument `wait` it waits for a message, with `flood`
+ * for the confirm of a large one. */
 static void a_bad_server(void) {
     struct wherry_delivery delivery;
     struct wherry_options options = {0};
