@@ -38,6 +38,10 @@ QUICK_SYNC_S: Final = 0.0004
 """Syncs that take longer on average are left to the worker thread: two hand-overs cost the loop about 0.1 ms."""
 PACE_SYNCS: Final = 8
 """The weight of the past in the average, in syncs."""
+LONGEST_SYNC_S: Final = 0.005
+"""A longer sync of the loop counts as one of this: a lone outlier must not keep the loop from syncing for long."""
+TRY_EACH_S: Final = 0.25
+"""How often the loop tries a disk that was slow: a sync of 5 ms then holds it up for 2 % of the time."""
 
 T = TypeVar("T")
 
@@ -49,22 +53,29 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 class SyncPace:
     """How long syncs of a directory take, by a running average; it decides in which thread small writes are made.
 
-    A slow sync in the thread of the loop counts as well: after one of 10 ms about a dozen quick ones in the worker
-    thread have to follow.
+    The worker thread measures too much: after its sync it waits for the interpreter, which the loop has. So its times
+    count only where they are below the average, and the loop itself tries now and then whether the disk is quick.
     """
 
-    __slots__ = ("average_s",)
+    __slots__ = ("_tried_at_s", "average_s")
 
     def __init__(self) -> None:
         self.average_s = 0.0
+        self._tried_at_s = 0.0
 
     def is_quick(self) -> bool:
-        """Return whether the loop may wait for a sync itself."""
-        return self.average_s <= QUICK_SYNC_S
+        """Return whether the loop may wait for a sync itself: because the disk is quick, or to see whether it is."""
+        return self.average_s <= QUICK_SYNC_S or perf_counter() - self._tried_at_s >= TRY_EACH_S
 
     def note(self, seconds: float) -> None:
-        """Note how long a write with its sync took."""
-        self.average_s += (seconds - self.average_s) / PACE_SYNCS
+        """Note how long a write of the loop with its sync took."""
+        self._tried_at_s = perf_counter()
+        self.average_s += (min(seconds, LONGEST_SYNC_S) - self.average_s) / PACE_SYNCS
+
+    def note_in_thread(self, seconds: float) -> None:
+        """Note how long a write of the worker thread with its sync took, at most."""
+        if seconds < self.average_s:
+            self.average_s += (seconds - self.average_s) / PACE_SYNCS
 
 
 class RealFile:
@@ -78,7 +89,7 @@ class RealFile:
 
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
         """Write and fdatasync as one job; see `File.write`."""
-        await self._writer.do(partial(_write_and_sync, self._open_fd(), offset, parts, self._pace))
+        await self._writer.do(partial(_write_and_sync, self._open_fd(), offset, parts, self._pace.note_in_thread))
 
     def is_quick(self) -> bool:
         """See `File.is_quick`."""
@@ -86,7 +97,7 @@ class RealFile:
 
     def write_at_once(self, offset: int, parts: Sequence[Bytes]) -> None:
         """See `File.write_at_once`."""
-        _write_and_sync(self._open_fd(), offset, [b"".join(parts)], self._pace)
+        _write_and_sync(self._open_fd(), offset, [b"".join(parts)], self._pace.note)
 
     def _open_fd(self) -> int:
         if self._fd is None:
@@ -237,11 +248,11 @@ class RealFiles:
         _sync_folders([target.parent for target in targets])
 
 
-def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes], pace: SyncPace) -> None:
+def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes], note: Callable[[float], None]) -> None:
     began = perf_counter()
     _write_all(fd, offset, parts)
     os.fdatasync(fd)
-    pace.note(perf_counter() - began)
+    note(perf_counter() - began)
 
 
 def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:

@@ -16,6 +16,4 @@ class WireFault(InvalidInput):
         super().__init__(field, given, allowed)
         self.side: Side = side
         """The side that sent the frame."""
-
-    def __str__(self) -> str:
-        return f"the {self.side} broke the protocol: {super().__str__()}"
+        self.args = (f"the {side} broke the protocol: {self}",)
