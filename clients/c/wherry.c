@@ -670,14 +670,14 @@ static int add_row_size(const struct wherry_message *message, size_t *total, str
     size_t size = ROW_BYTES, each;
     int result = WHERRY_OK;
     if ((message->fields & ~0x7Fu) != 0) return refuse_number(error, "fields", message->fields, "bits of 0x7f");
-    if (message->payload_size > WHERRY_FRAME_BYTES_MAX)
+    if (message->payload_size > WHERRY_FRAME_BYTES_MAX || (message->payload_size > 0 && message->payload == NULL))
         return refuse_number(error, "payload", (int64_t)message->payload_size, "at most 33554432 bytes in a frame");
     if (message->fields & WHERRY_KEY) {
         result = check_text("key", message->key, error);
         size += 2 + message->key.size;
     }
     if (result == WHERRY_OK && (message->fields & WHERRY_HEADERS)) {
-        if (message->header_count > WHERRY_HEADERS_MAX)
+        if (message->header_count > WHERRY_HEADERS_MAX || (message->header_count > 0 && message->headers == NULL))
             return refuse_number(error, "headers", (int64_t)message->header_count, "at most 256 in a message");
         size += 2;
         for (each = 0; each < message->header_count && result == WHERRY_OK; each++) {
@@ -695,7 +695,8 @@ static int add_row_size(const struct wherry_message *message, size_t *total, str
         size += 2 + message->id.size;
     }
     if (result == WHERRY_OK && (message->fields & WHERRY_ENVELOPE)) {
-        if (message->envelope_size > WHERRY_FRAME_BYTES_MAX)
+        if (message->envelope_size > WHERRY_FRAME_BYTES_MAX ||
+            (message->envelope_size > 0 && message->envelope == NULL))
             return refuse_number(error, "envelope", (int64_t)message->envelope_size, "at most 33554432 bytes");
         size += 4 + message->envelope_size;
     }
@@ -786,6 +787,8 @@ static int check_publish(const struct publish *publish, size_t *size, struct whe
         return refuse(error, WHERRY_REFUSED, "invalid-input",
                       options->sequence > INT64_MAX ? "sequence" : "fingerprint", "a number from 2^63 on",
                       "a smaller one");
+    if (options->producer == NULL && options->sequence > 0)
+        return refuse_number(error, "sequence", (int64_t)options->sequence, "a number together with a producer");
     *size = HEADER_BYTES + 2 + topic + 2 + 4;
     if (publish->arrow != NULL) {
         *size += publish->arrow_size + 7;
@@ -1525,12 +1528,14 @@ static ssize_t read_now(struct wherry *client) {
     return got;
 }
 
-/* Waits until bytes can be read, and writes meanwhile. 1: they can, 0: the time is over, -1: the connection is lost. */
-static int wait_to_read(struct wherry *client, int64_t deadline) {
+/* Waits until bytes can be read, and writes meanwhile. 1: they can, 0: the time is over, or all is written and no more
+ * is wanted, -1: the connection is lost. */
+static int wait_for_bytes(struct wherry *client, int64_t deadline, int only_writes) {
     for (;;) {
         struct pollfd socket;
         int count;
         if (write_now(client) < 0) return -1;
+        if (only_writes && !has_to_write(client)) return 0;
         if (is_unread(client)) return 1;
         socket.fd = client->fd;
         socket.events = (short)(has_to_write(client) ? POLLIN | POLLOUT : POLLIN);
@@ -1541,6 +1546,8 @@ static int wait_to_read(struct wherry *client, int64_t deadline) {
         if (count <= 0 && until(deadline) == 0) return 0;
     }
 }
+
+static int wait_to_read(struct wherry *client, int64_t deadline) { return wait_for_bytes(client, deadline, 0); }
 
 static void close_socket(struct wherry *client) {
 #ifdef WHERRY_TLS
@@ -2019,9 +2026,10 @@ static int is_held_up(const struct wherry *client) {
 static int64_t next_beat(const struct wherry *client) {
     int64_t ping, gone;
     if (client->state == CLOSED || client->heartbeat_ms == 0) return INT64_MAX;
-    ping = client->sent_at + client->heartbeat_ms / 2;
-    gone = client->heard_at + 2 * (int64_t)client->heartbeat_ms + 1;
-    return ping < gone || is_held_up(client) ? ping : gone;
+    /* While bytes wait to be written a PING would only wait behind them; what is not read cannot be late. */
+    ping = has_to_write(client) ? INT64_MAX : client->sent_at + client->heartbeat_ms / 2;
+    gone = is_held_up(client) ? INT64_MAX : client->heard_at + 2 * (int64_t)client->heartbeat_ms + 1;
+    return ping < gone ? ping : gone;
 }
 
 /* Sends a PING if one is due. If nothing could be read and nothing came for too long, the server is gone. */
@@ -2042,8 +2050,9 @@ static int beat(struct wherry *client, int nothing_came) {
     return 0;
 }
 
-/* One turn: writes, waits for bytes until a deadline, carries out what came. WHERRY_OK after anything came. */
-static int turn(struct wherry *client, int64_t deadline, struct wherry_error *error) {
+/* One turn: writes, waits for bytes until a deadline, carries out what came. WHERRY_OK after anything came, or with
+ * `only_writes` when all is written. */
+static int turn_until(struct wherry *client, int64_t deadline, int only_writes, struct wherry_error *error) {
     char buffer[24];
     for (;;) {
         int64_t beat_at = next_beat(client);
@@ -2052,7 +2061,8 @@ static int turn(struct wherry *client, int64_t deadline, struct wherry_error *er
         if (is_held_up(client))
             return full(error, "held_bytes_max", digits(buffer, (int64_t)client->held_bytes),
                         "fewer bytes of deliveries and answers that were not collected");
-        came = wait_to_read(client, beat_at < deadline ? beat_at : deadline);
+        came = wait_for_bytes(client, beat_at < deadline ? beat_at : deadline, only_writes);
+        if (came == 0 && only_writes && !has_to_write(client)) return WHERRY_OK;
         if (came > 0) {
             ssize_t got = read_now(client);
             if (got >= 0 && take_frames(client) == 0) {
@@ -2068,6 +2078,10 @@ static int turn(struct wherry *client, int64_t deadline, struct wherry_error *er
         }
         if (until(deadline) == 0) return timed_out(error);
     }
+}
+
+static int turn(struct wherry *client, int64_t deadline, struct wherry_error *error) {
+    return turn_until(client, deadline, 0, error);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- connect */
@@ -2396,6 +2410,7 @@ static int greet(struct wherry *client, int64_t deadline) {
         stream->state = JOINING;
         stream->spent = 0;
     }
+    if (write_now(client) < 0) return -1;
     while (client->state == GREETING) {
         int came;
         if (take_frames(client) < 0) return -1;
@@ -2721,16 +2736,10 @@ static void write_if_much(struct wherry *client) {
     if (filled(&client->out) >= WRITE_BYTES && write_now(client) < 0) disconnect(client);
 }
 
-/* Makes room for the bytes of a call that waits anyway. */
+/* Has earlier bytes written, before those of a call that waits anyway: then a frame of any size has room. */
 static int wait_for_room(struct wherry *client, int64_t deadline, struct wherry_error *error) {
     int result = ready(client, deadline, error);
-    while (result == WHERRY_OK && filled(&client->out) > client->out_bytes_max / 2) {
-        if (write_now(client) < 0) {
-            disconnect(client);
-            return closed(client, error);
-        }
-        if (filled(&client->out) > client->out_bytes_max / 2) result = turn(client, deadline, error);
-    }
+    while (result == WHERRY_OK && has_to_write(client)) result = turn_until(client, deadline, 1, error);
     return result;
 }
 

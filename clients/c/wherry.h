@@ -131,7 +131,8 @@ struct wherry_options {
     const char *cert_file, *key_file; /* https only: a certificate of the client, and its key (PEM) */
 };
 
-/* Connects. `url` is http://host:port, https://host:port (port 7070 unless it is given) or unix:///path. */
+/* Connects. `url` is http://host:port, https://host:port (port 7070 unless it is given) or unix:///path. The look-up of
+ * a name is left to getaddrinfo(), which knows no timeout. */
 int wherry_connect(struct wherry **client, const char *url, const struct wherry_options *options, int timeout_ms,
                    struct wherry_error *error);
 

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { FRAMES_MAX = 64, INPUT_BYTES_MAX = 1 << 16, PENDING_PUBLISHES = 20 };
+enum { FRAMES_MAX = 64, INPUT_BYTES_MAX = 1 << 16, REQUESTS = 20 };
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -67,8 +67,8 @@ static struct wherry *made_client(void) {
     client->slots = calloc(64, sizeof *client->slots);
     client->out_bytes_max = client->held_bytes_max = 1 << 20;
     client->state = any(8) == 0 ? GREETING : OPEN;
-    for (each = 0; each < PENDING_PUBLISHES; each++) {
-        int kind = each < 8 ? WHERRY_PUBLISHED : each == 8 ? WHERRY_CALLED : each < 14 ? WHERRY_SETTLED : WHERRY_RENEWED;
+    for (each = 0; each < REQUESTS; each++) {
+        int kind = each < 8 ? WHERRY_PUBLISHED : each == 8 ? WHERRY_CALLED : WHERRY_SETTLED;
         CHECK(open_slot(client, kind, &slot, NULL) == WHERRY_OK);
         slot->rows = 1 + (uint32_t)any(3);
         slot->is_forgotten = any(6) == 0;
@@ -97,8 +97,10 @@ static void use_up(struct wherry *client) {
         for (each = 0; each < count; each++) {
             const uint8_t *payload = rows[each].message.payload;
             for (at = 0; at < rows[each].message.payload_size; at++) sum ^= payload[at];
-            for (at = 0; at < rows[each].message.header_count; at++)
-                if (rows[each].message.headers[at].value.size > 0) sum ^= (uint8_t)*rows[each].message.headers[at].value.data;
+            for (at = 0; at < rows[each].message.header_count; at++) {
+                struct wherry_text value = rows[each].message.headers[at].value;
+                if (value.size > 0) sum ^= (uint8_t)value.data[value.size - 1];
+            }
         }
         if (any(4) == 0) wherry_settle_start(client, WHERRY_ACK, rows, (size_t)count, NULL, &request, &error);
     }

@@ -1,6 +1,6 @@
 /* Frames of tests/golden in C: `golden encode` prints the frames of a client by name as hex, from the values that
- * tests/golden/wire_v1.py has; `golden decode` reads lines of name and hex from the standard input, and prints the values
- * of the frames of a server. The file is compiled together with the client, whose codec is static. */
+ * tests/golden/wire_v1.py has; `golden decode` reads lines of name and hex from the standard input, and prints the
+ * values of the frames of a server. The file is compiled together with the client, whose codec is static. */
 
 #include "wherry.c"
 
@@ -225,7 +225,8 @@ static void decode(const uint8_t *data, size_t size) {
     } else if (frame.kind == SETTLED) {
         if (frame.size == 0 || frame.size % 8 != 0) result = broke(&error, "requests", "ranges");
         for (each = 0; result == WHERRY_OK && each < frame.size; each += 8)
-            printf(" range first=%" PRIu32 " requests=%" PRIu32, load32(frame.body + each), load32(frame.body + each + 4));
+            printf(" range first=%" PRIu32 " requests=%" PRIu32, load32(frame.body + each),
+                   load32(frame.body + each + 4));
     } else if (frame.kind == ANSWER) {
         result = print_answer(frame.body, frame.size, &error);
     } else if (frame.size > 0) {

@@ -23,23 +23,23 @@ FUNCTIONS = sorted(set(re.findall(r"^(?:int|void|short|uint32_t|uint64_t) (wherr
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     tool("gcc")
-    run(tool("make"), "-C", CLIENT, f"BUILD={folder}/build", f"PREFIX={folder}/root", "install")
+    run(tool("make"), "-C", CLIENT, f"BUILD={folder}/build", f"PREFIX={folder}/there", "install")
     return folder
 
 
 @pytest.mark.rows("Q17")
 def test_the_library_is_installed_and_pkg_config_finds_it(built, url, tmp_path):
-    flags = run(tool("pkg-config"), "--cflags", "--libs", "wherry", PKG_CONFIG_PATH=f"{built}/root/lib/pkgconfig")
+    flags = run(tool("pkg-config"), "--cflags", "--libs", "wherry", PKG_CONFIG_PATH=f"{built}/there/lib/pkgconfig")
     source = tmp_path / "first.c"
     source.write_text(PROGRAMS[0].replace("http://127.0.0.1:7070", url))
     run(tool("gcc"), *STRICT, source, *flags.split(), "-o", tmp_path / "first")
-    assert run(tmp_path / "first", LD_LIBRARY_PATH=f"{built}/root/lib") == "on disk at offset 0\n"
+    assert run(tmp_path / "first", LD_LIBRARY_PATH=f"{built}/there/lib") == "on disk at offset 0\n"
 
 
 def test_the_library_has_the_functions_of_the_header_and_no_other_name(built):
-    listed = run("nm", "-D", "--defined-only", built / "root/lib/libwherry.so")
+    listed = run("nm", "-D", "--defined-only", built / "there/lib/libwherry.so")
     assert sorted(line.split()[2] for line in listed.splitlines()) == FUNCTIONS
-    needed = run("readelf", "-d", built / "root/lib/libwherry.so")
+    needed = run("readelf", "-d", built / "there/lib/libwherry.so")
     assert re.findall(r"NEEDED.*\[(.*)\]", needed) == ["libc.so.6"]
 
 
@@ -54,7 +54,7 @@ def test_nothing_global_can_be_written(built):
 @pytest.mark.rows("Q17")
 def test_the_man_page_names_every_function_and_has_no_fault(built):
     shown = subprocess.run(
-        [tool("man"), "--warnings", "-l", str(built / "root/share/man/man3/wherry.3")],
+        [tool("man"), "--warnings", "-l", str(built / "there/share/man/man3/wherry.3")],
         capture_output=True,
         text=True,
         env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "120", "LC_ALL": "C.UTF-8"},

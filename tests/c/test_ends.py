@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import subprocess
 import threading
@@ -223,6 +224,16 @@ def test_a_server_that_is_silent_is_taken_for_gone_after_two_heartbeats(program)
     assert said[:2] == ["-5", "unavailable"]
     assert "gone" in said[4]
     assert 1.5 < time.monotonic() - began < 8
+
+
+def test_a_server_that_does_not_read_is_waited_for_without_work(program):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with serving(SWITCHED + HELLO, is_silent=True) as url:
+        said = run(program, "a_bad_server", url, "flood").split("|")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert said[:2] == ["-5", "unavailable"]
+    assert "gone" in said[4]
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5, "it was busy for all of 2 s"
 
 
 def test_a_stream_that_moved_names_the_address(program):
