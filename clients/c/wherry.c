@@ -392,7 +392,7 @@ static int json_text(struct wherry_text value, char *to, size_t room) {
 static int json_number(struct wherry_text value, int64_t most, int64_t *number) {
     size_t each;
     int64_t sum = 0;
-    if (value.size == 0) return 0;
+    if (value.size == 0 || (value.size > 1 && value.data[0] == '0')) return 0; /* JSON has no zeroes in front */
     for (each = 0; each < value.size; each++) {
         int digit = value.data[each] - '0';
         if (digit < 0 || digit > 9 || sum > (most - digit) / 10) return 0;
@@ -408,7 +408,7 @@ static int json_member(struct wherry_text text, const char *name, struct wherry_
     int found = 0;
     json.at = text.data;
     json.end = text.data + text.size;
-    if (!json_take(&json, '{')) return -1;
+    if (!is_utf8((const uint8_t *)text.data, text.size) || !json_take(&json, '{')) return -1;
     if (!json_take(&json, '}')) {
         do {
             struct wherry_text key;

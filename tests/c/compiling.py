@@ -30,6 +30,7 @@ PATIENCE_S = 120
 
 PACKAGES = {
     "gcc": "gcc libc6-dev",
+    "g++": "g++",
     "make": "make",
     "valgrind": "valgrind",
     "pkg-config": "pkgconf",

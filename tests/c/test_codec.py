@@ -123,6 +123,18 @@ def changed(chance: random.Random, body: bytearray) -> bytearray:
     return body
 
 
+def head_is_no_text(frame: bytes) -> bool:
+    """Return whether the head of an ANSWER is not UTF-8; msgspec does not look at the bytes of fields that it skips."""
+    if frame[4] != Kind.ANSWER:
+        return False
+    size = int.from_bytes(frame[HEADER_BYTES : HEADER_BYTES + 4], "little")
+    try:
+        frame[HEADER_BYTES + 4 : HEADER_BYTES + 4 + size].decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("inputs", [4_000, pytest.param(200_000, marks=pytest.mark.long)])
 def test_both_codecs_read_the_same_from_frames_that_are_a_little_wrong(program, inputs):
     chance = random.Random(inputs)
@@ -135,17 +147,12 @@ def test_both_codecs_read_the_same_from_frames_that_are_a_little_wrong(program, 
     lines = run(program, "decode", text="".join(f"x {frame.hex()}\n" for frame in frames)).splitlines()
     differ = []
     for frame, line in zip(frames, lines, strict=True):
-        wanted = expected(frame)
+        wanted = "fault" if head_is_no_text(frame) else expected(frame)
         is_same = "fault=" in line if wanted == "fault" else line == f"x{wanted}"
-        if not is_same and not _is_json_matter(frame):
+        if not is_same:
             differ.append((frame.hex(), line, wanted))
     assert differ == []
     assert any("fault=" in line for line in lines) and any("row token" in line for line in lines)
-
-
-def _is_json_matter(frame: bytes) -> bool:
-    """Return whether only the JSON of a head is wrong: the C client looks for a status and lets the rest be."""
-    return frame[4] == Kind.ANSWER
 
 
 @pytest.mark.rows("Q17")
