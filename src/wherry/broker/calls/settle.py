@@ -7,29 +7,36 @@ or fails alone: one that is refused leaves nothing in the entry.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.commit.shard import Shard
+from wherry.broker.port.consume import Answered
 from wherry.core.decide import leasing, settling, staging
 from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
-from wherry.core.state.lease import Lease
+from wherry.core.state.lease import Lease, Rows
 from wherry.model.calls.lease import LeasePart, Within
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-HeldPart: TypeAlias = tuple[Lease, Int64 | None]
+HeldPart: TypeAlias = tuple[Lease, Rows | None]
 """A lease and some of its rows, None for all."""
 
-Step: TypeAlias = Callable[[Ending, Lease, Int64 | None], list[AnyOp]]
+Step: TypeAlias = Callable[[Ending, Lease, Rows | None], list[AnyOp]]
 """Settles one part: returns its operations, and notes in the ending what leaves the lease."""
+
+
+_log = logging.getLogger("wherry.settle")
 
 
 @dataclass(slots=True, eq=False)
@@ -39,15 +46,17 @@ class _Call:
     parts: Sequence[LeasePart]
     step: Step
     within: Within
-    decided: asyncio.Future[int]
-    """The position of the journal that the call waits for."""
+    answered: Answered
     applied: Callable[[], None] | None = None
     """Called when the call has changed the state; not if it is refused."""
+    began: float = field(default_factory=perf_counter)
 
-    def refuse(self, fault: BaseException) -> None:
-        """Answer with an error, unless the caller waits no more."""
-        if not self.decided.done():
-            self.decided.set_exception(fault)
+    def answer(self, fault: BaseException | None) -> None:
+        """Report the end of the call; an exception of one caller must not keep others from their answers."""
+        try:
+            self.answered(fault)
+        except Exception:
+            _log.exception("a settle could not be answered")
 
 
 PURGE_STEP = 65_536
@@ -65,7 +74,7 @@ class Settler:
 
     async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None:
         """Settle messages that are done."""
-        await self._settle(parts, settling.ack, within)
+        await _called_back(lambda answered: self.ack_soon(parts, answered, within))
 
     async def nack(
         self,
@@ -76,23 +85,45 @@ class Settler:
         applied: Callable[[], None] | None = None,
     ) -> None:
         """Count a failed attempt for messages."""
-        shard = self._shard
-        failure = Failure(error, 0, shard.clock.entropy, delay_ms).checked()
-
-        def step(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
-            now = replace(failure, now_ms=shard.now().wall_ms)
-            return settling.failed(shard.state, ending, lease, rows, now)
-
-        await self._settle(parts, step, within, applied)
+        await _called_back(lambda answered: self.nack_soon(parts, delay_ms, error, answered, within, applied))
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None:
         """Make messages dead letters at once."""
+        await _called_back(lambda answered: self.dead_letter_soon(parts, reason, error, answered, within))
+
+    def ack_soon(self, parts: Sequence[LeasePart], answered: Answered, within: Within = None) -> None:
+        """Do as `ack` at the end of this turn, and call back: a lone ack would pay the price of a task."""
+        self._add(_Call(parts, settling.ack, within, answered))
+
+    def nack_soon(
+        self,
+        parts: Sequence[LeasePart],
+        delay_ms: int | None,
+        error: str,
+        answered: Answered,
+        within: Within = None,
+        applied: Callable[[], None] | None = None,
+    ) -> None:
+        """Do as `nack` at the end of this turn, and call back."""
+        shard = self._shard
+        failure = Failure(error, 0, shard.clock.entropy, delay_ms).checked()
+
+        def step(ending: Ending, lease: Lease, rows: Rows | None) -> list[AnyOp]:
+            now = replace(failure, now_ms=shard.now().wall_ms)
+            return settling.failed(shard.state, ending, lease, rows, now)
+
+        self._add(_Call(parts, step, within, answered, applied))
+
+    def dead_letter_soon(
+        self, parts: Sequence[LeasePart], reason: str, error: str, answered: Answered, within: Within = None
+    ) -> None:
+        """Do as `dead_letter` at the end of this turn, and call back."""
         state, rejection = self._shard.state, Rejection(reason, error).checked()
 
-        def step(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
+        def step(ending: Ending, lease: Lease, rows: Rows | None) -> list[AnyOp]:
             return settling.dead_letter(state, ending, lease, rows, rejection)
 
-        await self._settle(parts, step, within)
+        self._add(_Call(parts, step, within, answered))
 
     def release(self, parts: Sequence[LeasePart], within: Within = None) -> None:
         """Hand messages back: they wait again, no attempt counted."""
@@ -166,23 +197,10 @@ class Settler:
         readers = self._shard.state.subscription(topic, subscription).readers.values()
         return sum(reader.counts(now_ms, reader.start).ready for reader in readers)
 
-    async def _settle(
-        self, parts: Sequence[LeasePart], step: Step, within: Within, applied: Callable[[], None] | None = None
-    ) -> None:
-        metrics = self._shard.metrics
-        call = self._settle_with_others(parts, step, within, applied)
-        await (call if metrics is None else metrics.settling(call))
-
-    async def _settle_with_others(
-        self, parts: Sequence[LeasePart], step: Step, within: Within, applied: Callable[[], None] | None
-    ) -> None:
-        loop = asyncio.get_running_loop()
+    def _add(self, call: _Call) -> None:
         if not self._calls:
-            loop.call_soon(self._end_turn)
-        call = _Call(parts, step, within, loop.create_future(), applied)
+            asyncio.get_running_loop().call_soon(self._end_turn)
         self._calls.append(call)
-        position = await call.decided
-        await self._shard.committer.wait(position)
 
     def _end_turn(self) -> None:
         calls, self._calls = self._calls, []
@@ -190,7 +208,7 @@ class Settler:
             left = self._settle_now(calls)
         except Exception as fault:  # the journal failed, or has no space: no call is left waiting
             for call in calls:
-                call.refuse(fault)
+                call.answer(fault)
             if not isinstance(fault, WherryError):
                 raise
             return
@@ -211,7 +229,7 @@ class Settler:
                 steps += [op for lease, rows in held for op in call.step(ending, lease, rows)]
             except WherryError as fault:
                 ending.undo(mark)
-                call.refuse(fault)
+                call.answer(fault)
                 continue
             count += sum(len(lease if rows is None else rows) for lease, rows in held)
             decided.append(call)
@@ -219,7 +237,7 @@ class Settler:
             return []
         if not shard.admits_settle(count):
             return decided
-        if len(decided) > 1:
+        if len(steps) > 1:
             steps = settling.joined_acks(steps)
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
         ending.carry_out(shard.state)
@@ -227,9 +245,16 @@ class Settler:
         for call in decided:
             if call.applied is not None:
                 call.applied()
-            if not call.decided.done():
-                call.decided.set_result(position)
+        shard.committer.when_durable(position, partial(self._durable, decided))
         return []
+
+    def _durable(self, calls: list[_Call], fault: WherryError | None) -> None:
+        """Answer calls whose entry is on disk, or was lost with the journal."""
+        metrics = self._shard.metrics
+        for call in calls:
+            if metrics is not None and fault is None:
+                metrics.settle.observe(perf_counter() - call.began)
+            call.answer(fault)
 
     async def _settle_one_by_one(self, calls: list[_Call]) -> None:
         """Settle calls on a disk that is nearly full: each waits for its own room."""
@@ -238,7 +263,7 @@ class Settler:
                 while self._settle_now([call]):
                     await self._shard.admit_settle(sum(self._count(part) for part in call.parts))
             except Exception as fault:
-                call.refuse(fault)
+                call.answer(fault)
                 if not isinstance(fault, WherryError):
                     raise
 
@@ -267,3 +292,19 @@ class Settler:
                 raise StaleLease(token, "belongs to another subscription")
             held.append((lease, settling.rows_of(lease, offsets)))
         return held
+
+
+async def _called_back(begin: Callable[[Answered], None]) -> None:
+    """Begin a settle that calls back, and return or raise by what it reports."""
+    settled = asyncio.get_running_loop().create_future()
+
+    def answered(fault: BaseException | None) -> None:
+        if settled.done():  # the caller was cancelled
+            return
+        if fault is None:
+            settled.set_result(None)
+        else:
+            settled.set_exception(fault)
+
+    begin(answered)
+    await settled

@@ -150,12 +150,6 @@ class Metrics:
         """Count a refused publish."""
         self.refusals[self._number(topic), fault.code] += 1
 
-    async def settling(self, call: Awaitable[None]) -> None:
-        """Time a settle, until it is durable."""
-        began = perf_counter()
-        await call
-        self.settle.observe(perf_counter() - began)
-
     def synced(self, seconds: float, entries: int, size: int) -> None:
         """Count a group of entries that was written and synced."""
         self.sync.observe(seconds)

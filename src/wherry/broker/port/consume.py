@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from wherry.model.calls.lease import PULL_BYTES_DEFAULT, DeliveredRow, LeasePart, Within
 from wherry.model.schema import Int64
+
+Answered: TypeAlias = Callable[[BaseException | None], None]
+"""Called when a settle is durable, or with the reason why it is refused."""
 
 
 class DeliveryPort(Protocol):
@@ -89,7 +92,10 @@ class ConsumePort(Protocol):
 
 
 class SettlerPort(Protocol):
-    """Ends leases, all parts of a call or none. `within`: a topic and a subscription that they must be of."""
+    """Ends leases, all parts of a call or none. `within`: a topic and a subscription that they must be of.
+
+    `ack` returns when it is durable; `ack_soon` calls back then.
+    """
 
     async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None: ...
 
@@ -103,6 +109,22 @@ class SettlerPort(Protocol):
     ) -> None: ...
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None: ...
+
+    def ack_soon(self, parts: Sequence[LeasePart], answered: Answered, within: Within = None) -> None: ...
+
+    def nack_soon(
+        self,
+        parts: Sequence[LeasePart],
+        delay_ms: int | None,
+        error: str,
+        answered: Answered,
+        within: Within = None,
+        applied: Callable[[], None] | None = None,
+    ) -> None: ...
+
+    def dead_letter_soon(
+        self, parts: Sequence[LeasePart], reason: str, error: str, answered: Answered, within: Within = None
+    ) -> None: ...
 
     async def stage_ack(self, key: str, parts: Sequence[LeasePart], within: Within = None) -> None: ...
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from wherry.core.index.offsets import distinct
-from wherry.core.state.lease import Lease
+from wherry.core.state.lease import Lease, LeasedRun, Rows
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import check, ops
 from wherry.model.catalog.retry import delays_ms, used_up
@@ -24,22 +25,37 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Entropy: TypeAlias = Callable[[int], npt.NDArray[np.float64]]
 """Returns as many random numbers in 0..1 as asked for. Randomness is an argument, so that a run can be repeated."""
 
+FEW_RANGES = 256
+"""Up to so many edges of ranges are joined one by one, which costs less than a dozen numpy calls."""
 
-def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
+
+def rows_of(lease: Lease, offsets: Int64 | None) -> Rows | None:
     """Return the rows of a lease with these offsets (None: all rows); raise `StaleLease` if it lacks one of them."""
     if offsets is None:
         return None
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
-    if len(offsets) == len(lease) == 1 and lease.run is not None and offsets[0] == lease.run.first:
-        return None
+    first, last = int(offsets[0]), int(offsets[-1])
+    if lease.run is not None and last - first == len(offsets) - 1 and _is_ascending(offsets):
+        return _rows_of_run(lease, lease.run, first, last)
     order = None if _is_ascending(lease.offset) else np.argsort(lease.offset, kind="stable")
     index = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(lease.offset) - 1)
     rows: Int64 = index if order is None else order[index]
     wrong = lease.offset[rows] != offsets
     if wrong.any():
-        raise StaleLease(lease.token, f"does not hold offset {int(offsets[wrong][0])}")
+        raise _not_held(lease, int(offsets[wrong][0]))
     return rows if _is_ascending(rows) else distinct(rows)
+
+
+def _rows_of_run(lease: Lease, run: LeasedRun, first: int, last: int) -> range | None:
+    if first < run.first or last >= run.stop:
+        raise _not_held(lease, first if first < run.first or first >= run.stop else run.stop)
+    rows = range(first - run.first, last + 1 - run.first)
+    return None if len(rows) == len(lease) else rows
+
+
+def _not_held(lease: Lease, offset: int) -> StaleLease:
+    return StaleLease(lease.token, f"does not hold offset {offset}")
 
 
 def _is_ascending(column: Int64) -> bool:
@@ -47,7 +63,7 @@ def _is_ascending(column: Int64) -> bool:
     return len(column) < 2 or bool((column[1:] > column[:-1]).all())
 
 
-def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
+def columns_of(lease: Lease, rows: Rows | None) -> tuple[Int64, Int64]:
     """Return the offsets (sorted) and ranks of some rows of a lease."""
     picked = slice(None) if rows is None else rows
     offset, rank = lease.offset[picked], lease.rank[picked]
@@ -60,47 +76,64 @@ def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
 class Ending:
     """What one or several settles will take out of leases, once their entry is written: all of it or nothing."""
 
-    __slots__ = ("_added", "_dead", "_taken", "_whole")
+    __slots__ = ("_added", "_dead", "_runs", "_taken")
 
     def __init__(self) -> None:
         self._taken: dict[int, tuple[Lease, Mask]] = {}
-        self._added: list[tuple[Mask, slice | Int64]] = []
-        self._whole: dict[int, Lease] = {}
-        """Runs that leave their leases as they are, which needs no mask."""
+        """By token: a lease, and which of its rows leave it."""
+        self._runs: dict[int, tuple[Lease, range]] = {}
+        """By token: a lease whose rows leave it one behind the other, which needs no mask. It is not in `_taken`."""
+        self._added: list[tuple[int, Rows | slice]] = []
+        """What was added, in order: the token and the rows."""
         self._dead: dict[int, int] = {}
 
-    def add_run(self, lease: Lease) -> None:
-        """Note that a whole lease over a run will end; `StaleLease` if an earlier settle takes something of it."""
-        if lease.token in self._whole or lease.token in self._taken:
-            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
-        self._whole[lease.token] = lease
+    def add_run(self, lease: Lease, rows: range | None) -> bool:
+        """Note that rows (None: all) of a run will leave their lease; return False, with no change, if it needs a mask.
 
-    def add(self, lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
+        It does not if they follow the rows that left before, as they do when a consumer acks in the order of delivery.
+        """
+        if lease.run is None or lease.token in self._taken:
+            return False
+        rows = rows or range(len(lease))
+        _, before = self._runs.get(lease.token, (lease, rows[:0]))
+        if before.stop != rows.start:
+            return False
+        self._runs[lease.token] = lease, range(before.start, rows.stop)
+        self._added.append((lease.token, rows))
+        return True
+
+    def add(self, lease: Lease, rows: Rows | None) -> tuple[Int64, Int64]:
         """Return offsets and ranks that will leave a lease; `StaleLease` if an earlier settle takes one of them."""
-        if lease.token in self._whole:
-            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
-        found = self._taken.get(lease.token)
-        if found is None:
-            found = self._taken[lease.token] = (lease, np.zeros(len(lease), np.bool_))
-        _, taken = found
+        taken = self._mask(lease)
         picked = slice(None) if rows is None else rows
         if taken[picked].any():
             raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
         taken[picked] = True
-        self._added.append((taken, picked))
+        self._added.append((lease.token, picked))
         return columns_of(lease, rows)
 
-    def mark(self) -> tuple[int, int, dict[int, int]]:
-        """Return where this call begins, for `undo`."""
-        return len(self._added), len(self._whole), dict(self._dead)
+    def _mask(self, lease: Lease) -> Mask:
+        found = self._taken.get(lease.token)
+        if found is None:
+            found = self._taken[lease.token] = (lease, np.zeros(len(lease), np.bool_))
+            _, run = self._runs.pop(lease.token, (lease, range(0)))
+            found[1][run.start : run.stop] = True
+        return found[1]
 
-    def undo(self, mark: tuple[int, int, dict[int, int]]) -> None:
+    def mark(self) -> tuple[int, dict[int, int]]:
+        """Return where this call begins, for `undo`."""
+        return len(self._added), dict(self._dead)
+
+    def undo(self, mark: tuple[int, dict[int, int]]) -> None:
         """Forget what was added since a mark: the call that added it was refused."""
-        count, whole, self._dead = mark
-        while len(self._whole) > whole:
-            self._whole.popitem()
-        for taken, picked in self._added[count:]:
-            taken[picked] = False
+        count, self._dead = mark
+        for token, rows in reversed(self._added[count:]):
+            if token in self._taken:
+                self._taken[token][1][rows] = False
+            elif isinstance(rows, range):
+                lease, run = self._runs.pop(token)
+                if rows.start > run.start:
+                    self._runs[token] = lease, range(run.start, rows.start)
         del self._added[count:]
 
     def dead_after(self, topic: TopicState, more: int) -> int:
@@ -113,9 +146,9 @@ class Ending:
 
     def carry_out(self, state: State) -> None:
         """Take the rows out of their leases: the entry is written."""
-        for lease in self._whole.values():
+        for lease, rows in self._runs.values():
             if state.leases.get(lease.token) is lease:
-                state.take_out(lease, None)
+                state.take_out(lease, None if len(rows) == len(lease) else rows)
         for lease, taken in self._taken.values():
             if state.leases.get(lease.token) is lease and taken.any():
                 state.take_out(lease, None if taken.all() else np.flatnonzero(taken))
@@ -123,26 +156,39 @@ class Ending:
 
 def joined_acks(steps: list[AnyOp]) -> list[AnyOp]:
     """Join acks of one subscription and partition, as different calls decided them, into one operation each."""
-    acked: dict[tuple[int, int], list[ops.Settle]] = {}
+    acked: dict[tuple[int, int], list[Int64]] = {}
     others: list[AnyOp] = []
     for op in steps:
         if type(op) is ops.Settle and op.outcome == "acked":
-            acked.setdefault((op.subscription, op.partition), []).append(op)
+            acked.setdefault((op.subscription, op.partition), []).append(op.ranges)
         else:
             others.append(op)
-    for (subscription, partition), found in acked.items():
-        ranges = found[0].ranges
-        if len(found) > 1:
-            ranges = to_ranges(np.sort(np.concatenate([from_ranges(op.ranges) for op in found])))
-        others.append(ops.Settle(subscription, partition, ranges, "acked"))
+    for (subscription, partition), ranges in acked.items():
+        joined = ranges[0] if len(ranges) == 1 else _joined(ranges)
+        others.append(ops.Settle(subscription, partition, joined, "acked"))
     return others
 
 
-def ack(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
+def _joined(ranges: list[Int64]) -> Int64:
+    """Return distinct ranges of several operations as those of one, ascending."""
+    if sum(map(len, ranges)) > FEW_RANGES:
+        return to_ranges(np.sort(np.concatenate([from_ranges(each) for each in ranges])))
+    edges = chain.from_iterable(each.tolist() for each in ranges)
+    merged: list[int] = []
+    for start, stop in sorted(zip(edges, edges, strict=True)):  # the same iterator twice: pairs
+        if merged and merged[-1] == start:
+            merged[-1] = stop
+        else:
+            merged += (start, stop)
+    return np.array(merged, np.int64)
+
+
+def ack(ending: Ending, lease: Lease, rows: Rows | None) -> list[AnyOp]:
     """Decide that messages are done."""
-    if rows is None and lease.run is not None:
-        ending.add_run(lease)
-        return [ops.Settle(lease.subscription, lease.partition, np.array(lease.run[:2], np.int64), "acked")]
+    run = lease.run
+    if run is not None and (rows is None or isinstance(rows, range)) and ending.add_run(lease, rows):
+        edges = run[:2] if rows is None else (run.first + rows.start, run.first + rows.stop)
+        return [ops.Settle(lease.subscription, lease.partition, np.array(edges, np.int64), "acked")]
     offset, _ = ending.add(lease, rows)
     return [ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked")]
 
@@ -162,7 +208,7 @@ class Failure:
         return replace(self, error=check.text("error", self.error)[:ERROR_CHARS_MAX])
 
 
-def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failure: Failure) -> list[AnyOp]:
+def failed(state: State, ending: Ending, lease: Lease, rows: Rows | None, failure: Failure) -> list[AnyOp]:
     """Return the operations for one more failed attempt of rows of a lease."""
     subscription = state.subscriptions[lease.subscription]
     policy, topic = subscription.config.retry, subscription.topic
@@ -203,7 +249,7 @@ class Rejection:
         return Rejection(reason[:ERROR_CHARS_MAX], error[:ERROR_CHARS_MAX])
 
 
-def dead_letter(state: State, ending: Ending, lease: Lease, rows: Int64 | None, rejection: Rejection) -> list[AnyOp]:
+def dead_letter(state: State, ending: Ending, lease: Lease, rows: Rows | None, rejection: Rejection) -> list[AnyOp]:
     """Decide that messages are dead letters at once: the consumer gives up on them."""
     subscription = state.subscriptions[lease.subscription]
     topic = subscription.topic
@@ -244,7 +290,7 @@ def purge(subscription: SubscriptionState, ends: Mapping[int, int], limit: int, 
     return steps, limit - left
 
 
-def release(state: State, lease: Lease, rows: Int64 | None) -> None:
+def release(state: State, lease: Lease, rows: Rows | None) -> None:
     """Let messages wait again that the consumer hands back untouched; no attempt is counted. Volatile."""
     subscription = state.subscriptions[lease.subscription]
     offset, rank = columns_of(lease, rows)

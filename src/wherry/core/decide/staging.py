@@ -20,7 +20,7 @@ from wherry.core.decide.room import make_room
 from wherry.core.decide.settling import rows_of
 from wherry.core.decide.volatile import separate
 from wherry.core.index.offsets import distinct
-from wherry.core.state.lease import Lease
+from wherry.core.state.lease import Lease, Rows
 from wherry.core.state.stages import (
     STAGE_BYTES_MAX,
     STAGES_MAX,
@@ -105,7 +105,7 @@ class Committed(NamedTuple):
     """Result of a commit: `topic, partition, base, count` for each part, and the rows that leave each lease."""
 
     placed: Int64
-    settled: list[tuple[Lease, Int64 | None]]
+    settled: list[tuple[Lease, Rows | None]]
 
     def end_leases(self, state: State) -> None:
         """Take the settled rows out of their leases, after the entries were applied.
@@ -133,7 +133,7 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
     staged: dict[int, list[Int64]] = {}
     for settle in (settle for stage in together for settle in stage.settles):
         staged.setdefault(settle.token, []).append(settle.offsets)
-    settled: list[tuple[Lease, Int64 | None]] = []
+    settled: list[tuple[Lease, Rows | None]] = []
     settles: list[AnyOp] = []
     for token, some in staged.items():
         lease = held_lease(state, token)

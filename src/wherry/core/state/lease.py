@@ -29,6 +29,9 @@ class LeasedRun(NamedTuple):
 Columns: TypeAlias = tuple[Int64, Int64, Int64]
 """Offset, rank and size of each message."""
 
+Rows: TypeAlias = Int64 | range
+"""Some messages of a lease by their index, ascending; those of a run may be a range."""
+
 
 class Lease:
     """Messages of one partition, leased to one consumer by one pull. Rows leave it as they are settled.
@@ -75,10 +78,23 @@ class Lease:
         """The bytes of each message."""
         return self._as_columns()[2]
 
-    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Let go of all other rows."""
+    def bytes_of(self, rows: Rows) -> int:
+        """Return the bytes of some messages."""
+        if self.run is not None and isinstance(rows, range):
+            return sum(self.run.sizes[rows.start : rows.stop])
+        return int(self.size[rows].sum())
+
+    def let_go(self, rows: Rows) -> None:
+        """Remove some messages. A run stays a run if they are at one of its ends."""
+        run = self.run
+        if run is not None and isinstance(rows, range) and (rows.start == 0 or rows.stop == len(run.sizes)):
+            first, stop = (rows.stop, len(run.sizes)) if rows.start == 0 else (0, rows.start)
+            self.run, self._columns = LeasedRun(run.first + first, run.first + stop, run.sizes[first:stop]), None
+            return
+        kept = np.ones(len(self), np.bool_)
+        kept[rows] = False
         offset, rank, size = self._as_columns()
-        self.run, self._columns = None, (offset[rows], rank[rows], size[rows])
+        self.run, self._columns = None, (offset[kept], rank[kept], size[kept])
 
     def _as_columns(self) -> Columns:
         if self._columns is None:

@@ -19,7 +19,7 @@ from wherry.core.index.times import Times
 from wherry.core.state import assignment
 from wherry.core.state.bodies import Bodies
 from wherry.core.state.catalog import Catalog
-from wherry.core.state.lease import Lease, Leases
+from wherry.core.state.lease import Lease, Leases, Rows
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.partition import Freed, Partition
 from wherry.core.state.producers import Producers
@@ -285,22 +285,20 @@ class State:
         subscription.wakeups[cause] = subscription.events
         self.to_wake[subscription.number] = None
 
-    def take_out(self, lease: Lease, rows: Int64 | None) -> None:
+    def take_out(self, lease: Lease, rows: Rows | None) -> None:
         """Take rows (None: all) out of a lease and out of the buffer of its consumer."""
         subscription = self.subscriptions.get(lease.subscription)
         consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
         if consumer is not None:
             consumer.unsettled_messages -= len(lease) if rows is None else len(rows)
-            consumer.unsettled_bytes -= lease.bytes if rows is None else int(lease.size[rows].sum())
+            consumer.unsettled_bytes -= lease.bytes if rows is None else lease.bytes_of(rows)
         if subscription is not None:
             self.mark_room(subscription, lease.consumer)
             self.end_hold(subscription.topic, lease.partition)
         if rows is None or len(rows) == len(lease):
             self.leases.end(lease)
-            return
-        keep = np.ones(len(lease), np.bool_)
-        keep[rows] = False
-        lease.keep(keep)
+        else:
+            lease.let_go(rows)
 
     def end_hold(self, topic: TopicState, number: int) -> None:
         """Schedule the removal of messages that expired while they were leased."""

@@ -154,7 +154,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "_open_shard 0": ("barrier",),
     "Settler.stage_ack 0": ("stage ack", "stage ack more"),
     "Settler.purge 1": ("purge again",),
-    "Settler._settle_with_others 0": ("ack", "nack", "dead letter"),
+    "Settler._settle_now 0": ("ack", "nack", "dead letter"),
     "DeadLetterCalls._redrive 0": ("redrive", "redrive again"),
     "DeadLetterCalls.forward 0": ("forward",),
     "DeadLetterCalls.discard 0": ("discard",),

@@ -6,9 +6,8 @@ that each gets the answer that it would have got alone.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from wherry.wire.native.codec.settles import (
 SETTLES_MAX = 10_000
 """Settles of a session that are not on disk yet; beyond it the client is not read."""
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 Within = tuple[str, str]
 
 
@@ -63,8 +61,8 @@ _NO_TERMS = SettleTerms()
 class Settles:
     """Settles and renewals of one session."""
 
-    def __init__(self, settler: SettlerPort, session: SettleListener, spawn: Spawn) -> None:
-        self._settler, self._session, self._spawn = settler, session, spawn
+    def __init__(self, settler: SettlerPort, session: SettleListener) -> None:
+        self._settler, self._session = settler, session
         self._arrived: list[_Settle] = []
         self.under_way = 0
         """Settles that are not answered yet."""
@@ -90,48 +88,40 @@ class Settles:
         """Settle what arrived in this turn."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
-            self._spawn(self._carry_out(arrived))
+            for group in _groups(arrived):
+                self._settle(group)
 
-    async def _carry_out(self, arrived: list[_Settle]) -> None:
-        groups = _groups(arrived)
-        if len(groups) == 1:
-            await self._settle(groups[0])
-        else:
-            await asyncio.gather(*map(self._settle, groups))
-
-    async def _settle(self, group: list[_Settle]) -> None:
-        """Settle a group in one call, or, if that is refused, one by one."""
+    def _settle(self, group: list[_Settle]) -> None:
+        """Settle a group in one call; its answer comes when it is durable."""
+        _, verb, parts, terms, within = group[0]
+        answered = partial(self._answer, group)
+        if len(group) > 1:
+            parts = [part for each in group for part in each.parts]
         try:
-            await self._call(group)
+            if verb == Verb.ACK:
+                self._settler.ack_soon(parts, answered, within)
+            elif verb == Verb.NACK:
+                self._settler.nack_soon(parts, terms.delay_ms, terms.error, answered, within)
+            elif verb == Verb.DEAD_LETTER:
+                self._settler.dead_letter_soon(parts, terms.reason, terms.error, answered, within)
+            else:
+                self._settler.release(parts, within)
+                answered(None)
         except WherryError as fault:
-            if len(group) == 1:
-                self._answer(group[0], fault)
-                return
+            answered(fault)
+
+    def _answer(self, group: list[_Settle], fault: BaseException | None) -> None:
+        """Answer a group; if it is refused, settle each request by itself."""
+        if fault is not None and len(group) > 1:
             for each in group:
-                await self._settle([each])
+                self._settle([each])
             return
         for each in group:
-            self._answer(each, None)
-
-    def _answer(self, one: _Settle, fault: WherryError | None) -> None:
-        self.under_way -= 1
-        if fault is None:
-            self._session.settled(one.number)
-        else:
-            self._session.refuse(one.number, fault)
-
-    async def _call(self, group: Sequence[_Settle]) -> None:
-        _, verb, parts, terms, within = group[0]
-        if verb == Verb.ACK:
-            if len(group) > 1:
-                parts = [part for each in group for part in each.parts]
-            await self._settler.ack(parts, within)
-        elif verb == Verb.NACK:
-            await self._settler.nack(parts, terms.delay_ms, terms.error, within)
-        elif verb == Verb.DEAD_LETTER:
-            await self._settler.dead_letter(parts, terms.reason, terms.error, within)
-        else:
-            self._settler.release(parts, within)
+            self.under_way -= 1
+            if fault is None:
+                self._session.settled(each.number)
+            else:
+                self._session.refuse(each.number, fault if isinstance(fault, WherryError) else broker_fault(fault))
 
 
 def _groups(arrived: list[_Settle]) -> list[list[_Settle]]:
@@ -155,6 +145,11 @@ def _part(part: SettlePart) -> LeasePart:
         return token, np.arange(first, first + count, dtype=np.int64)
     spans = np.array([(first, first + count) for first, count in ranges], np.int64).ravel()
     return token, np.unique(from_ranges(spans))
+
+
+def broker_fault(fault: BaseException) -> WherryError:
+    """Return the error that a client gets for an exception that should not have been."""
+    return WherryError(f"this is a fault of the broker, and it is in its log: {fault!r}")
 
 
 def no_stream(number: int) -> NotFound:

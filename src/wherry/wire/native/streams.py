@@ -24,6 +24,7 @@ from wherry.model.errors import WherryError
 from wherry.wire.native.codec.documents import StreamTerms, SubscribeTerms, encode_cancel, encode_subscribed
 from wherry.wire.native.codec.frames import Chunk
 from wherry.wire.native.delivering import frames_of
+from wherry.wire.native.settling import broker_fault
 
 PUSH_MESSAGES, PUSH_BYTES = 1_000, 1 << 20
 """Most messages and bytes that a stream pulls at a time; one message may be larger."""
@@ -134,7 +135,7 @@ class PushStream:
             await self.fail(fault)
         except Exception as fault:
             _log.exception("a stream failed")
-            await self.fail(WherryError(f"this is a fault of the broker, and it is in its log: {fault!r}"))
+            await self.fail(broker_fault(fault))
 
     async def _join(self) -> None:
         terms = self.terms
