@@ -6,8 +6,9 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests.environments import JAVA_OPTIONS
+from tests.environments import JAVA_OPTIONS, SPARK_LINKS
 from tests.spreading import Units, slow_first
+from wherry.spark.home import linked_home
 
 # In the background of a shell Ctrl-C is ignored, by every process that tests start too: those that send one would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,6 +20,8 @@ os.environ["WHERRY_AMQP_PORT"] = "0"
 os.environ["WHERRY_STOMP_PORT"] = "0"
 
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = JAVA_OPTIONS
+if (home := linked_home(SPARK_LINKS)) is not None:
+    os.environ["SPARK_HOME"] = str(home)
 
 # No deadline: on a busy machine it fails tests that are right. The blob replays a failure without the local database.
 # `make test-quick` and `make test-long` choose their profile by --hypothesis-profile.

@@ -1,4 +1,8 @@
-"""Seeds that ever failed are kept for ever, and a seed has one trace."""
+"""Seeds that ever failed are kept for ever, and a seed has one trace.
+
+What a seed draws changes with the workload, so an old one no longer repeats what it once found: those are part of the
+long form, as the thousand seeds are.
+"""
 
 import os
 import subprocess
@@ -18,7 +22,7 @@ from wherry.sim.history_lines import RECORDS, lines
 from wherry.sim.run import run
 from wherry.sim.wire_run import run_wires
 
-FAILED_ONCE = (
+FAILED_LONG_AGO = (
     2,  # a token of an earlier life
     9,  # an expired message, redriven, came back to a subscription that had acked it
     10,  # dead letters went with a removal and stayed in the count
@@ -41,6 +45,9 @@ FAILED_ONCE = (
     31,  # an amended message whose reader had settled the one before it, taken for lost
     44,  # messages dropped behind one that was held, and a reader of the log was not told
     47,  # an amended message, taken for lost
+)
+
+FAILED_LATELY = (
     15,  # a purge where keys keep their order asked for bodies that were on the disk
     58,  # lasting and transient messages, forwarded to one topic in one step, got the same offsets
     8,  # of dead letters that two forwarded at once, some were forwarded twice
@@ -62,7 +69,9 @@ WIRES_FAILED_ONCE = (
 
 
 @pytest.mark.rows("G1", "D13", "D14", "A15", "A16", "A6", "A8", "A1")
-@pytest.mark.parametrize("seed", FAILED_ONCE)
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(each, marks=pytest.mark.long) for each in FAILED_LONG_AGO), *FAILED_LATELY]
+)
 def test_a_seed_that_failed_once_is_clean(seed):
     assert_clean(seed, "run")
 
@@ -75,7 +84,7 @@ def test_a_seed_that_failed_once_over_wires_is_clean(seed):
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
     program = (
         "from wherry.sim.run import run; from wherry.sim.wire_run import run_wires;"
-        "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(6)])"
+        "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(2)])"
     )
     traces = {
         subprocess.run(

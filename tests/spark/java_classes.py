@@ -38,7 +38,9 @@ def make_java_classes() -> None:
     if home is None:
         return
     release = home / "release"
-    pins = f"{pyspark.__version__} {home} {release.read_text() if release.exists() else ''}"
+    pins = (
+        f"{pyspark.__version__} {os.environ.get('SPARK_HOME')} {home} {release.read_text() if release.exists() else ''}"
+    )
 
     def make() -> None:
         options = JAVA_OPTIONS.replace("SharedArchiveFile", "ArchiveClassesAtExit")

@@ -14,6 +14,8 @@ import subprocess
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from wherry.spark.home import cache
+
 JAVA_MIN = 17
 ANSWER_S = 30
 FLAG = "--add-modules=jdk.incubator.vector"
@@ -62,8 +64,7 @@ def java_home() -> Path | None:
 
 def wrapped(home: Path, folder: Path | None = None) -> Path:
     """Return a Java home whose `bin/java` starts the Java of another home, without the flag."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wherry" / "java"
-    place = cache if folder is None else folder
+    place = cache() / "java" if folder is None else folder
     script = _SCRIPT.format(flag=FLAG, java=shlex.quote(str(home / "bin" / "java")))
     java = place / "bin" / "java"
     if not java.exists() or java.read_text() != script:
