@@ -10,6 +10,8 @@ from wherry.core.decide import settling
 from wherry.core.decide.settling import Ending
 from wherry.core.state.lease import Lease, LeasedRun
 from wherry.core.state.state import State
+from wherry.journal.bodies.store import BodyStore
+from wherry.model import ops
 from wherry.model.errors import StaleLease
 from wherry.model.ops import from_ranges
 
@@ -31,7 +33,7 @@ def lease_of(state: State, count: int, *, as_run: bool) -> Lease:
     return state.leases.grant(1, "c", 0, messages, 0)
 
 
-def settled(ending: Ending, lease: Lease, call: list[list[int] | None]) -> list[list[int]] | str:
+def settled(ending: Ending, lease: Lease, call: list[list[int] | None]) -> list[int] | str:
     """Return the offsets that a call settles, or why it is refused, as the broker does."""
     mark = ending.mark()
     try:
@@ -46,6 +48,7 @@ def settled(ending: Ending, lease: Lease, call: list[list[int] | None]) -> list[
         ending.undo(mark)
         return str(fault)
     (op,) = settling.joined_acks(steps)
+    assert isinstance(op, ops.Settle)
     return from_ranges(op.ranges).tolist()
 
 
@@ -56,7 +59,7 @@ def left(state: State, lease: Lease) -> tuple[Any, ...]:
 
 @given(st.integers(1, MOST), st.lists(CALLS, min_size=1, max_size=4))
 def test_a_run_is_settled_as_its_columns_are(count, turns):
-    states = State(bodies=None), State(bodies=None)
+    states = State(BodyStore(None)), State(BodyStore(None))
     leases = [lease_of(state, count, as_run=as_run) for state, as_run in zip(states, (True, False), strict=True)]
     for calls in turns:
         if states[0].leases.get(leases[0].token) is None:
@@ -74,7 +77,7 @@ def test_a_run_is_settled_as_its_columns_are(count, turns):
 
 
 def test_acks_in_the_order_of_delivery_leave_a_run():
-    state = State(bodies=None)
+    state = State(BodyStore(None))
     lease = lease_of(state, 5, as_run=True)
     for offset in range(FIRST, FIRST + 4):
         ending = Ending()
