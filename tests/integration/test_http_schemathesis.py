@@ -65,11 +65,11 @@ KNOWN_NAMES = {
 }
 
 PHASES: dict[bool, dict[str, Any]] = {
-    True: {"stateful": {"enabled": False}},
+    True: {"stateful": {"enabled": False}, "coverage": {"unexpected-methods": ["TRACE"]}},
     False: {"coverage": {"enabled": False}, "stateful": {"generation": {"max-examples": 5}}},
 }
 """The short form, by whether names are known: every value of every field with names that are there, and scenarios of
-several steps with names that are made up. The long form does both with both."""
+several steps with names that are made up. The long form does both with both, and each method that a path lacks."""
 
 
 schemathesis.openapi.format(
