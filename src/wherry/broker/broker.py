@@ -48,7 +48,7 @@ class Broker(
         self.shard = shard
         self._housekeeper = housekeeper
         self._settler = Settler(shard)
-        self._gathering = Gathering(self)
+        self._gathering = Gathering(self, shard.turn)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._named: Counter[str] = Counter()
         if shard.state.with_outcomes:

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from wherry.broker.commit.commit import Committer
+from wherry.broker.commit.turn import Turn
 from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import WherryError, WriterFailed
 
 
 async def committer() -> Committer:
-    return Committer(await MemoryEngine().open(), lambda fault: None)
+    return Committer(await MemoryEngine().open(), lambda fault: None, Turn())
 
 
 def test_a_call_for_a_position_that_is_durable_is_made_at_once():

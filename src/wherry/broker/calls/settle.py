@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.commit.shard import Shard
+from wherry.broker.commit.turn import Phase
 from wherry.broker.port.consume import Answered
 from wherry.core.decide import leasing, settling, staging
 from wherry.core.decide.settling import Ending, Failure, Rejection
@@ -199,7 +200,7 @@ class Settler:
 
     def _add(self, call: _Call) -> None:
         if not self._calls:
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            self._shard.turn.at_end(Phase.SUBMIT, self._end_turn)
         self._calls.append(call)
 
     def _end_turn(self) -> None:

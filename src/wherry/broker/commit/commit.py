@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from wherry.broker.commit.turn import Phase, Turn
 from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge, Writer
 from wherry.model import errors
 from wherry.model.errors import Closed, WherryError, WriterFailed
@@ -37,8 +38,8 @@ PENDING_BYTES_MAX = 64 << 20
 class Committer:
     """Numbers entries, writes them in groups, and wakes callers when a position is durable."""
 
-    def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
-        self._writer = writer
+    def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None], turn: Turn) -> None:
+        self._writer, self._turn = writer, turn
         self._on_failure = on_failure
         self._pending: deque[tuple[ByteChunks, int]] = deque()
         self._waiters: list[tuple[int, WhenDurable]] = []
@@ -56,7 +57,7 @@ class Committer:
     def submit(self, parts: ByteChunks, size: int) -> int:
         """Queue an entry; return its position.
 
-        Queued entries are written together in the next turn of the loop, or after the sync that is under way. A small
+        Queued entries are written together at the end of the turn, or after the sync that is under way. A small
         group is written by the loop itself where the disk is quick: two hand-overs between threads cost more than the
         sync of a fast disk takes.
         """
@@ -66,7 +67,7 @@ class Committer:
         self.pending_bytes += size
         if self._task is None and not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._write_soon)
+            self._turn.at_end(Phase.WRITE, self._write_soon)
         return self.submitted
 
     def check(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from wherry.broker.commit.turn import Phase, Turn
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.calls.rows import Handling, Rows, are_checked
 from wherry.model.catalog.topic import Topic
@@ -160,8 +161,8 @@ class Submission:
 class Gathering:
     """Gathers publishes, submits them together and answers their callers."""
 
-    def __init__(self, broker: SubmitPort) -> None:
-        self._broker = broker
+    def __init__(self, broker: SubmitPort, turn: Turn) -> None:
+        self._broker, self._turn = broker, turn
         self._filling = Submission()
         self._open: dict[tuple[str, bool], TopicBatch] = {}
         self._scheduled = False
@@ -245,7 +246,7 @@ class Gathering:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._at_end_of_turn)
+            self._turn.at_end(Phase.SUBMIT, self._at_end_of_turn)
 
     def _at_end_of_turn(self) -> None:
         self._scheduled = False

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from wherry.broker.clock import Clock
 from wherry.broker.commit.commit import Committer
+from wherry.broker.commit.turn import Turn
 from wherry.broker.waiting.arrivals import Arrivals
 from wherry.broker.waiting.pending_outcomes import PendingOutcomes
 from wherry.broker.waiting.slices import Slices
@@ -89,8 +90,9 @@ class Shard:
         self.writer = writer
         self.files = files
         self.clock = clock
-        self.committer = Committer(writer, self._failed)
-        self.waiters = Waiters(state, clock)
+        self.turn = Turn()
+        self.committer = Committer(writer, self._failed, self.turn)
+        self.waiters = Waiters(state, clock, self.turn)
         self.watches = Watches(state)
         self.arrivals = Arrivals()
         self.slices = Slices()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from wherry.broker.clock import Clock
+from wherry.broker.commit.turn import Phase, Turn
 from wherry.core.decide import leasing
 from wherry.core.state import assignment
 from wherry.core.state.state import ConsumerState, State, SubscriptionState
@@ -86,8 +87,8 @@ class WaitLine:
 class Waiters:
     """All waiters of a shard, in one line for each subscription."""
 
-    def __init__(self, state: State, clock: Clock) -> None:
-        self._state = state
+    def __init__(self, state: State, clock: Clock, turn: Turn) -> None:
+        self._state, self._turn = state, turn
         self._clock = clock
         self._lines: dict[int, WaitLine] = {}
         self._waking = False
@@ -99,7 +100,7 @@ class Waiters:
             return
         if self._lines:
             self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake, context=self._context)
+            self._turn.at_end(Phase.WAKE, self._wake)
         else:
             self._wake()  # no waiters: forget the wake-ups, since a new pull tries before it waits
             self._waking = False
@@ -145,8 +146,10 @@ class Waiters:
             self.pass_on(subscription, wake_up)
 
     def pass_on(self, subscription: SubscriptionState, wake_up: WakeUp) -> None:
-        """Give a wake-up to the next waiter, since there may be messages left."""
+        """Give a wake-up to the next waiter, if there may be messages left."""
         cause, event = wake_up
+        if isinstance(cause, int) and cause not in subscription.nonempty:
+            return  # this partition gives no waiter anything; what comes later is a wake-up of its own
         subscription.wakeups[cause] = max(event, subscription.wakeups.get(cause, event))
         self._state.to_wake[subscription.number] = None
         self.wake()

@@ -29,6 +29,9 @@ from wherry.wire.native.settling import broker_fault
 PUSH_MESSAGES, PUSH_BYTES = 1_000, 1 << 20
 """Most messages and bytes that a stream pulls at a time; one message may be larger."""
 
+FEW_MESSAGES, PUSHES_AT_ONCE = 16, 16
+"""After a push of few messages the next pull most likely waits; at most so many small pushes are made in one turn."""
+
 _log = logging.getLogger("wherry.native")
 
 
@@ -63,6 +66,7 @@ class PushStream:
         self.consumer: ConsumerPort | None = None
         self.delivered = 0
         """Messages that were pushed."""
+        self._pushes = 0
         self._early_credit = terms.credit
         """What was granted before the consumer had joined."""
         self._has_credit = asyncio.Event()
@@ -166,7 +170,9 @@ class PushStream:
         delivery = await self.consumer.pull(PUSH_MESSAGES, bytes_max=PUSH_BYTES, wait_ms=None)
         if len(delivery):
             self._send(delivery)
-        await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
+        self._pushes += 1
+        if len(delivery) > FEW_MESSAGES or self._pushes % PUSHES_AT_ONCE == 0:
+            await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
 
     def _send(self, delivery: DeliveryPort) -> None:
         try:
