@@ -391,6 +391,7 @@ async def test_an_older_call_that_is_passed_on_does_not_hide_a_newer_one(broker:
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
     subscription = broker.shard.state.subscription("t", "s")
+    subscription.nonempty.add(0)
     for events in ((5, 7), (7, 5)):
         subscription.wakeups = {}
         broker.shard.waiters._waking = True  # as in one turn of the loop
