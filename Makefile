@@ -44,7 +44,7 @@ test: check ## Everything a change must pass: check, then the tests (ONLY=unit: 
 	$(pytest) -m 'not long' $(if $(ONLY),tests/$(ONLY))
 
 test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, twenty seeds of the simulator
-	$(bin)/python -m pytest --numprocesses 2 -m 'not long and not more' --hypothesis-profile quick \
+	$(bin)/python -m pytest --numprocesses 3 -m 'not long and not more' --hypothesis-profile quick \
 		tests/unit tests/behaviour tests/property tests/golden tests/sim/test_fresh_seeds.py
 
 test-long: $(tools) ## What takes hours: tests in their long form, properties tenfold, a thousand seeds, the soak of Spark

@@ -274,7 +274,7 @@ def test_who_reads_slowly_but_steadily_is_not_cut_off(tmp_path):
     count, patience = 4, StompSection(stall_s=0.2)
     with running(tmp_path, patience) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2"))
-        plain.sendall(frame("SUBSCRIBE", id="d", destination="/topic/steady", wherry_buffer_bytes="450000"))
+        plain.sendall(frame("SUBSCRIBE", id="d", destination="/topic/steady", wherry_buffer_bytes="1000000"))
         until(lambda: is_subscribed(node, "/topic/steady"))
         source.connect()
         source.socket.sendall(frame("SEND", b"x" * 200_000, destination="/topic/steady") * count)

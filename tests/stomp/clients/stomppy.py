@@ -149,8 +149,8 @@ def durable_subscription() -> None:
 
 def heart_beats() -> None:
     """Kept for a while; then the client's side falls silent, and the broker ends it."""
-    connection, heard = opened(heartbeats=(1000, 1000))
-    time.sleep(4)
+    connection, heard = opened(heartbeats=(2000, 2000))
+    time.sleep(5)
     assert connection.is_connected()
     assert heard.heart_beat_losses.empty()
     connection.disconnect()
