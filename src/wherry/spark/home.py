@@ -13,7 +13,9 @@ import importlib.util
 import logging
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 _log = logging.getLogger("wherry.spark")
@@ -27,6 +29,17 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wherry"
 
 
+def home_for(master: str, conf: Mapping[str, str]) -> Path | None:
+    """Return the home of links for a session; None if Spark should run from where it is installed, or was told to.
+
+    Only on this machine, and only if the Python of the workers is this one: another may have no `pyspark` but the zip.
+    """
+    python = conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", sys.executable))
+    if not master.startswith("local") or "SPARK_HOME" in os.environ or python != sys.executable:
+        return None
+    return linked_home()
+
+
 def linked_home(folder: Path | None = None) -> Path | None:
     """Return a home of links; None if Spark was not installed by pip, or the folder cannot be written."""
     spec = importlib.util.find_spec("pyspark")
@@ -35,46 +48,41 @@ def linked_home(folder: Path | None = None) -> Path | None:
     installed = Path(spec.origin).resolve().parent
     if not (installed / ZIPPED / "pyspark.zip").exists() or not (installed / "jars").is_dir():
         return None
-    name = hashlib.sha256(str(installed).encode()).hexdigest()[:16]
-    home = (folder or cache() / "spark") / name
     try:
-        if not home.exists() or _targets(home) != _wanted(installed):
-            _make(home, installed)
-    except OSError as fault:
+        links = _links(installed)
+        home = (folder or cache() / "spark") / hashlib.sha256(repr(sorted(links.items())).encode()).hexdigest()[:16]
+        if not all((home / name).is_symlink() for name in links):
+            _make(home, links)
+    except (OSError, RuntimeError) as fault:  # `Path.home` raises a RuntimeError for a user without one
         _log.info("Spark runs from where it is installed, not from links to it", extra={"why": str(fault)})
         return None
     return home
 
 
-def _wanted(installed: Path) -> dict[Path, Path]:
+def _links(installed: Path) -> dict[Path, Path]:
     """Return the links of a home: all of the package but the zip files."""
-    parts = [*installed.iterdir(), *(installed / ZIPPED.parent).iterdir()]
-    kept = (
-        part for part in parts if part.name != "__pycache__" and part not in (installed / "python", installed / ZIPPED)
-    )
-    return {part.relative_to(installed): part for part in kept}
+    left_out = (installed / "__pycache__", installed / ZIPPED.parent, installed / ZIPPED)
+    parts = (*installed.iterdir(), *(installed / ZIPPED.parent).iterdir())
+    return {part.relative_to(installed): part for part in parts if part not in left_out}
 
 
-def _targets(home: Path) -> dict[Path, Path]:
-    return {
-        link.relative_to(home): link.readlink()
-        for link in (*home.iterdir(), *(home / "python").iterdir())
-        if link.is_symlink()
-    }
+def _make(home: Path, links: Mapping[Path, Path]) -> None:
+    """Make the links beside their place, then move them there.
 
-
-def _make(home: Path, installed: Path) -> None:
-    """Make the links beside their place, then move them there, since other processes may start a Spark meanwhile."""
+    A home that is whole is never replaced, since other processes may start a Spark from it: its name tells its links.
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=home.parent))
-    (fresh / "python").mkdir()
-    for name, part in _wanted(installed).items():
-        (fresh / name).symlink_to(part)
-    old = fresh.with_suffix(".old")
     try:
-        if home.exists():  # links to another version of the package
-            home.rename(old)
-        fresh.rename(home)
-    except OSError:  # another process was quicker
+        (fresh / ZIPPED.parent).mkdir()
+        for name, part in links.items():
+            (fresh / name).symlink_to(part)
+        try:
+            fresh.rename(home)
+        except OSError:
+            if all((home / name).is_symlink() for name in links):
+                return  # another process was quicker
+            home.rename(fresh / "broken")  # some of its links were removed
+            fresh.rename(home)
+    finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)

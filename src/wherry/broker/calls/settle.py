@@ -51,9 +51,16 @@ class _Call:
     applied: Callable[[], None] | None = None
     """Called when the call has changed the state; not if it is refused."""
     began: float = field(default_factory=perf_counter)
+    is_answered: bool = False
 
     def answer(self, fault: BaseException | None) -> None:
-        """Report the end of the call; an exception of one caller must not keep others from their answers."""
+        """Report the end of the call, once: a call that was refused may be of a turn whose entry fails then.
+
+        An exception of one caller must not keep others from their answers.
+        """
+        if self.is_answered:
+            return
+        self.is_answered = True
         try:
             self.answered(fault)
         except Exception:
@@ -65,7 +72,7 @@ PURGE_STEP = 65_536
 
 
 class Settler:
-    """Settles parts of leases: all parts of a call or none, durable on return."""
+    """Settles parts of leases: all parts of a call or none, durable on return, or when the call is answered."""
 
     __slots__ = ("_calls", "_shard")
 
@@ -93,7 +100,7 @@ class Settler:
         await _called_back(lambda answered: self.dead_letter_soon(parts, reason, error, answered, within))
 
     def ack_soon(self, parts: Sequence[LeasePart], answered: Answered, within: Within = None) -> None:
-        """Do as `ack` at the end of this turn, and call back: a lone ack would pay the price of a task."""
+        """Do as `ack` at the end of this turn, and call back, so that a lone ack needs no task."""
         self._add(_Call(parts, settling.ack, within, answered))
 
     def nack_soon(

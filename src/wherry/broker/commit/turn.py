@@ -8,6 +8,7 @@ All of it is one call of the loop. Each further call costs a lone message about 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from enum import IntEnum
@@ -30,7 +31,7 @@ class Turn:
     __slots__ = ("_context", "_is_scheduled", "_phases")
 
     def __init__(self) -> None:
-        self._phases: tuple[list[Call], ...] = tuple([] for _ in Phase)
+        self._phases: tuple[deque[Call], ...] = tuple(deque() for _ in Phase)
         self._is_scheduled = False
         self._context = copy_context()  # of the broker: the task of the caller may end before the end of the turn
 
@@ -45,20 +46,21 @@ class Turn:
             asyncio.get_running_loop().call_soon(self._end, context=self._context)
 
     def _end(self) -> None:
-        for calls in self._phases:
-            pending = calls.copy()
-            calls.clear()  # what is added from here on is for the next turn, unless its phase is still to come
-            for call in pending:
-                _made(call)
-        self._is_scheduled = False
-        if any(self._phases):
-            self._schedule()
+        try:
+            for calls in self._phases:
+                for _ in range(
+                    len(calls)
+                ):  # what is added from here on is for the next turn, unless its phase is later
+                    self._make(calls.popleft())
+        finally:  # after a KeyboardInterrupt too, the calls that were not made have their turn
+            self._is_scheduled = False
+            if any(self._phases):
+                self._schedule()
 
-
-def _made(call: Call) -> None:
-    """Make a call; an exception is reported as that of any callback, and the others are made."""
-    try:
-        call()
-    except Exception as fault:
-        report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
-        asyncio.get_running_loop().call_exception_handler(report)
+    def _make(self, call: Call) -> None:
+        """Make a call; an exception is reported as that of any callback, and the others are made."""
+        try:
+            call()
+        except (Exception, asyncio.CancelledError) as fault:
+            report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
+            asyncio.get_running_loop().call_exception_handler(report)

@@ -12,7 +12,7 @@ from wherry.model.calls.lease import PULL_BYTES_DEFAULT, DeliveredRow, LeasePart
 from wherry.model.schema import Int64
 
 Answered: TypeAlias = Callable[[BaseException | None], None]
-"""Called when a settle is durable, or with the reason why it is refused."""
+"""Called once: with None when a settle is durable, or with the reason why it is refused."""
 
 
 class DeliveryPort(Protocol):

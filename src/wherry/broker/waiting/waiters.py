@@ -146,10 +146,8 @@ class Waiters:
             self.pass_on(subscription, wake_up)
 
     def pass_on(self, subscription: SubscriptionState, wake_up: WakeUp) -> None:
-        """Give a wake-up to the next waiter, if there may be messages left."""
+        """Give a wake-up to the next waiter, since there may be messages left, now or at a time that was just noted."""
         cause, event = wake_up
-        if isinstance(cause, int) and cause not in subscription.nonempty:
-            return  # this partition gives no waiter anything; what comes later is a wake-up of its own
         subscription.wakeups[cause] = max(event, subscription.wakeups.get(cause, event))
         self._state.to_wake[subscription.number] = None
         self.wake()

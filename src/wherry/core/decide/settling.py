@@ -130,7 +130,8 @@ class Ending:
         for token, rows in reversed(self._added[count:]):
             if token in self._taken:
                 self._taken[token][1][rows] = False
-            elif isinstance(rows, range):
+            else:
+                assert isinstance(rows, range)
                 lease, run = self._runs.pop(token)
                 if rows.start > run.start:
                     self._runs[token] = lease, range(run.start, rows.start)

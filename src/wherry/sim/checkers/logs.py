@@ -168,7 +168,7 @@ def log_lag(history: History, plan: RunPlan) -> Iterator[str]:
         done: Positions = {}
         asked: Positions = {}
         for advanced in history.advanced:
-            if advanced.outcome == "ok" and advanced.end <= measured.start:
+            if advanced.outcome == "ok" and advanced.end < measured.start:  # in one instant either may have been first
                 _raise(done, advanced.positions)
             if advanced.start <= measured.end:
                 _raise(asked, advanced.positions)

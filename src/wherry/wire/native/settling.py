@@ -1,5 +1,7 @@
 """The settles of one session: those that came in one turn go to the settler together, in the order of their frames.
 
+A release alone acts at once, before acks and nacks of the same turn.
+
 Acks of a stream that follow each other are one call. If that call is refused, each request is settled by itself, so
 that each gets the answer that it would have got alone.
 """

@@ -29,8 +29,8 @@ from wherry.wire.native.settling import broker_fault
 PUSH_MESSAGES, PUSH_BYTES = 1_000, 1 << 20
 """Most messages and bytes that a stream pulls at a time; one message may be larger."""
 
-FEW_MESSAGES, PUSHES_AT_ONCE = 16, 16
-"""After a push of few messages the next pull most likely waits; at most so many small pushes are made in one turn."""
+PUSHES_AT_ONCE = 4
+"""Pushes of rows in one turn: after a push of few messages the next pull most likely waits."""
 
 _log = logging.getLogger("wherry.native")
 
@@ -171,7 +171,7 @@ class PushStream:
         if len(delivery):
             self._send(delivery)
         self._pushes += 1
-        if len(delivery) > FEW_MESSAGES or self._pushes % PUSHES_AT_ONCE == 0:
+        if delivery.rows is None or self._pushes % PUSHES_AT_ONCE == 0:
             await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
 
     def _send(self, delivery: DeliveryPort) -> None:

@@ -1,0 +1,50 @@
+"""Each settle has one answer, whatever becomes of the others of its turn."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from tests.behaviour.world import bodies, in_loop, reader_of
+from wherry.broker.commit.shard import Shard
+from wherry.model.errors import DiskFull, StaleLease
+
+
+@pytest.mark.parametrize("fault", [DiskFull(10, 5), OSError("a bug")])
+@in_loop
+async def test_a_refused_call_of_a_turn_that_fails_is_answered_once(home, fault):
+    broker = await home.open()
+    await broker.create_topic("t")
+    consumer = await reader_of(broker, "t")
+    await broker.publish("t", bodies(1))
+    held = await consumer.pull()
+    answers: list[tuple[str, type | None]] = []
+
+    def answered(name):
+        return lambda fault: answers.append((name, None if fault is None else type(fault)))
+
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reported.append(report))
+    with mock.patch.object(Shard, "commit", side_effect=fault):
+        broker.settler.ack_soon([(1, None)], answered("stale"))
+        broker.settler.ack_soon(held.parts(), answered("good"))
+        await asyncio.sleep(0.01)
+    assert answers == [("stale", StaleLease), ("good", type(fault))]
+    assert len(reported) == (0 if isinstance(fault, DiskFull) else 1)
+
+
+@in_loop
+async def test_acks_one_by_one_of_one_turn_are_answered_when_they_are_durable(home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    consumer = await reader_of(broker, "t")
+    await broker.publish("t", bodies(5))
+    held = await consumer.pull()
+    before = broker.shard.committer.submitted
+    answers: list[BaseException | None] = []
+    for row in (0, 1, 4, 2, 3):
+        broker.settler.ack_soon(held.parts([row]), answers.append)
+    await asyncio.sleep(0.05)
+    assert answers == [None] * 5
+    assert broker.shard.committer.durable == before + 1, "one entry for all of them"
+    assert broker.stats("t").subscriptions[0].leased == 0
