@@ -28,8 +28,9 @@ WhenDurable: TypeAlias = Callable[[WherryError | None], None]
 GROUP_BYTES = 8 << 20
 """Most bytes of one write; a larger backlog is written in several."""
 
-AT_ONCE_BYTES_MAX = 64 << 10
-"""Most bytes that are written in the thread of the event loop: a larger group may keep the disk busy for longer."""
+AT_ONCE_BYTES_MAX = 4 << 10
+"""Most bytes that are written in the thread of the event loop. A larger group is of clients that send without waiting:
+their next messages are read while another thread writes."""
 
 PENDING_BYTES_MAX = 64 << 20
 """Most bytes submitted and not yet written; beyond it producers wait."""
