@@ -200,7 +200,7 @@ def test_it_takes_messages_again_when_consumed_though_others_have_taken_all_that
 
 
 @pytest.mark.rows("K15")
-@pytest.mark.parametrize("files", [1.5, 3.5])
+@pytest.mark.parametrize("files", [1.5, pytest.param(3.5, marks=pytest.mark.more)])
 def test_acks_of_single_messages_never_fill_what_is_kept_back_for_them(files):
     async def main():
         broker = await opened(disk_of(files))
@@ -289,6 +289,7 @@ def test_space_that_was_set_aside_for_a_large_state_comes_back_to_the_journal():
     run(main())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", [4])
 def test_a_flush_of_memory_beside_publishes_that_are_short_of_room_writes_each_message_once(seed):
     """Both move messages to segments, and may pick the same ones."""

@@ -159,6 +159,7 @@ def test_a_place_that_is_none_is_refused(target: str, after: str) -> None:
     run(test)
 
 
+@pytest.mark.more
 def test_a_large_listing_lets_others_run_and_holds_little(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(found: Web) -> None:
         await found.good(f"PUT {TOPIC}", {})

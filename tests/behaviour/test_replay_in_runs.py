@@ -65,7 +65,7 @@ async def found(path) -> tuple[str, dict[str, list[dict[str, object]]]]:
         return digest, bodies
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch, seed):
     async def main():
         async with wherry.open(tmp_path / "live") as broker:
