@@ -2,7 +2,7 @@
 
     reads, calls ──► submit: publishes, settles ──► write: one group, one sync ──► wake: pulls that wait
 
-All of it is one call of the loop. Each further call costs a lone message about as much as deciding it.
+All of it is one call of the loop: a lone message pays for each call.
 """
 
 from __future__ import annotations
