@@ -141,7 +141,7 @@ def transactions_are_whole(history: History, plan: RunPlan) -> Iterator[str]:
 
 
 def confirmed_in_place(history: History, plan: RunPlan) -> Iterator[str]:
-    """Check that each message is where its confirm said, and no two messages at one place.
+    """Check that each message is at the place in its confirm, and no two messages at one place.
 
     A dead letter is published again, to another queue: only places in the queue that it was sent to are compared.
     """
