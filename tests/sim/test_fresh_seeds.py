@@ -1,6 +1,6 @@
 """Twenty seeds of no special kind; `make sim SEEDS=1000` and `make test-long` try many more.
 
-`make test-quick` runs each seed in one of the two ways, in process or over wires.
+`make test-quick` runs each seed in one of the ways: in process, or over wires and with the native wire.
 """
 
 import pytest
@@ -23,3 +23,8 @@ def test_a_fresh_seed_is_clean(seed):
 @pytest.mark.parametrize("seed", [*LATE, *more(EARLY)])
 def test_a_fresh_seed_is_clean_over_wires(seed):
     assert_clean(seed, "wires")
+
+
+@pytest.mark.parametrize("seed", [*LATE, *more(EARLY)])
+def test_a_fresh_seed_is_clean_with_the_native_wire(seed):
+    assert_clean(seed, "native")

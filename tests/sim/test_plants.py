@@ -2,8 +2,9 @@
 
 import pytest
 
-from wherry.sim.__main__ import try_run, try_wires
+from wherry.sim.__main__ import try_native, try_run, try_wires
 from wherry.sim.checkers import checkers, routes, wires
+from wherry.sim.plants.native import NATIVE_PLANTS
 from wherry.sim.plants.plants import PLANTS
 from wherry.sim.plants.wires import WIRE_PLANTS
 
@@ -12,7 +13,8 @@ SEEDS = 25
 
 
 def test_every_checker_has_a_plant():
-    named = {checker for plants in (PLANTS, WIRE_PLANTS) for _, _, names in plants.values() for checker in names}
+    tables = (PLANTS, WIRE_PLANTS, NATIVE_PLANTS)
+    named = {checker for plants in tables for _, _, names in plants.values() for checker in names}
     lists = (checkers.CHECKERS, routes.CHECKERS, wires.CHECKERS)
     assert {checker.__name__ for each in lists for checker in each} <= named
 
@@ -25,6 +27,11 @@ def test_a_planted_bug_is_found(name):
 @pytest.mark.parametrize("name", WIRE_PLANTS)
 def test_a_bug_that_is_planted_in_a_wire_is_found(name):
     assert_found(name, *WIRE_PLANTS[name], try_wires)
+
+
+@pytest.mark.parametrize("name", NATIVE_PLANTS)
+def test_a_bug_that_is_planted_in_the_native_wire_is_found(name):
+    assert_found(name, *NATIVE_PLANTS[name], try_native)
 
 
 def assert_found(name, plant, first, checkers, tried):

@@ -84,8 +84,9 @@ def test_a_seed_that_failed_once_over_wires_is_clean(seed):
 
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
     program = (
-        "from wherry.sim.run import run; from wherry.sim.wire_run import run_wires;"
-        "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(2)])"
+        "from wherry.sim.run import run; from wherry.sim.wire_run import run_native, run_wires;"
+        "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(2)],"
+        "[run_native(seed).trace for seed in range(4)])"
     )
     traces = {
         subprocess.run(

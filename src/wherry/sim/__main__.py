@@ -1,6 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
-Each seed has three parts: the run in process, the run over wires, and the drill. The output names the part that failed.
+Each seed has four parts: the run in process, the run over wires, another with the native wire among them, and the
+drill. The output names the part that failed.
 `--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 
@@ -22,9 +23,9 @@ from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.history import Seen
 from wherry.sim.history_lines import lines
 from wherry.sim.run import run
-from wherry.sim.wire_run import run_wires
+from wherry.sim.wire_run import WireResult, run_native, run_wires
 
-PARTS = ("run", "wires", "drill")
+PARTS = ("run", "wires", "native", "drill")
 SHOWN_MAX = 10
 FRAMES_MAX = 12
 """Calls of a traceback that are shown, the innermost ones."""
@@ -51,7 +52,7 @@ def main() -> int:
 
 def try_seed(seed: int, parts: Sequence[str] = PARTS) -> list[str]:
     """Return the violations of the parts of a seed, each after the name of its part."""
-    tries = {"run": try_run, "wires": try_wires, "drill": try_drill}
+    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill}
     return [f"{part}: {violation}" for part in parts for violation in tries[part](seed)]
 
 
@@ -63,6 +64,11 @@ def try_run(seed: int) -> list[str]:
 def try_wires(seed: int) -> list[str]:
     """Return the violations of the run over wires."""
     return _tried(lambda: run_wires(seed).violations)
+
+
+def try_native(seed: int) -> list[str]:
+    """Return the violations of the run with clients of the native wire."""
+    return _tried(lambda: run_native(seed).violations)
 
 
 def try_drill(seed: int) -> list[str]:
@@ -103,7 +109,7 @@ def _causes(fault: BaseException) -> Iterator[str]:
 def _one(seed: int, parts: Sequence[str], history: str | None) -> int:
     """Run one seed; show its plan, its counts, its history if that is wanted, and its violations."""
     print(f"seed {seed}")
-    shows = {"run": _show_run, "wires": _show_wires, "drill": _run_drill}
+    shows = {"run": _show_run, "wires": _show_wires, "native": _show_native, "drill": _run_drill}
     seen: Seen = {}
     found = {part: _tried(partial(shows[part], seed, seen)) for part in parts}
     if history is not None:
@@ -150,9 +156,17 @@ def _show_run(seed: int, seen: Seen) -> list[str]:
 
 def _show_wires(seed: int, seen: Seen) -> list[str]:
     """Run a seed over wires and print its plan and counts; return the violations."""
-    result = run_wires(seed, seen)
+    return _show_wire_result("wires", run_wires(seed, seen))
+
+
+def _show_native(seed: int, seen: Seen) -> list[str]:
+    """Run a seed with clients of the native wire, as `_show_wires` does."""
+    return _show_wire_result("native", run_native(seed, seen))
+
+
+def _show_wire_result(part: str, result: WireResult) -> list[str]:
     history = result.history
-    print(f"wires: {result.plan}")
+    print(f"{part}: {result.plan}")
     print(
         f"  sent {len(history.sent)}, delivered {len(history.got)}, settled {len(history.settled)}, "
         f"lives {len(history.lives)}, trace {result.trace}"

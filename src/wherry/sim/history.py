@@ -17,6 +17,9 @@ SubscriptionKey: TypeAlias = tuple[str, str]
 LOG = "log"
 """The subscription of the client that reads a topic as a log."""
 
+NOWHERE = -1
+"""The partition and offset of a message that came over a wire which does not show them."""
+
 Positions: TypeAlias = dict[int, int]
 """An offset for each partition."""
 
@@ -381,6 +384,8 @@ class History:
     """How many messages each topic dropped, or buried, to make room, by its own count at the end."""
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: the messages that they held were free from then on."""
+    flagless: dict[str, str] = field(default_factory=dict)
+    """Consumers on a wire without a redelivered flag, with the queue of each: what they give back may come as new."""
     lives: list[Life] = field(default_factory=list)
     acted: list[Acted] = field(default_factory=list)
     remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)

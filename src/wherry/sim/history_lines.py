@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from wherry.sim.history import (
+    NOWHERE,
     Acted,
     Advanced,
     Asked,
@@ -124,7 +125,8 @@ def _sent(sent: Sent) -> Line:
 
 def _got(got: Got) -> Line:
     again = "" if got.again is None else f", redelivered {got.again}"
-    answer = f"{got.name} (token {got.token}, attempt {got.attempt}, at {got.partition}-{got.offset}{again})"
+    at = "" if got.offset == NOWHERE else f", at {got.partition}-{got.offset}"
+    answer = f"{got.name} (token {got.token}, attempt {got.attempt}{at}{again})"
     return Line(got.start, got.end, got.consumer, f"receive from {_place(got.subscription)}", answer)
 
 

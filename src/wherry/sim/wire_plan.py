@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -12,8 +12,9 @@ from wherry.queueing.names import SUBSCRIPTION
 from wherry.sim.plan import DEAD_AMPLE, RunPlan
 from wherry.sim.world.network import Weather
 
-Wire = Literal["amqp", "stomp"]
+Wire = Literal["amqp", "stomp", "native"]
 WIRES: tuple[Wire, ...] = ("amqp", "stomp")
+"""Those of the run over wires. The native wire has a run beside it, so that old seeds keep their meaning."""
 
 JOBS, SOLO, DEAD = "jobs", "solo", "dead"
 """Queues: one for many consumers, one for a single consumer, and one for rejected messages of both."""
@@ -37,6 +38,8 @@ class WirePlan:
     """The wire of a client that is connected and sends only heart-beats."""
     cuts: float
     """Connections that are cut a virtual second, on average."""
+    native: bool = False
+    """Whether the native wire is served."""
 
 
 def draw_wires(random: Random) -> WirePlan:
@@ -66,4 +69,17 @@ def draw_wires(random: Random) -> WirePlan:
         ),
         idle=random.choice(WIRES),
         cuts=random.choice((0.0, 0.3, 1.5)),
+    )
+
+
+def draw_native(random: Random) -> WirePlan:
+    """Draw a plan in which some clients of the queues use the native wire, beside clients of the other wires."""
+    plan = draw_wires(random)
+    solo, *others = plan.consumers
+    mixed: tuple[tuple[Wire, tuple[str, ...]], ...] = (("native", random.choice(((JOBS,), (JOBS, DEAD)))), others[0])
+    return replace(
+        plan,
+        native=True,
+        publishers=("native", *plan.publishers[1:], *random.choice(((), ("native",)))),
+        consumers=(("native", solo[1]) if random.random() < 0.6 else solo, *mixed),
     )

@@ -1,28 +1,39 @@
-"""One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks."""
+"""One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks.
+
+A second run of the same kind has clients of the native wire among them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import TypeVar
 
+from wherry.client.native import rows
 from wherry.model.errors import WherryError
 from wherry.sim.checkers.wires import check_wires
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.links import Gone
+from wherry.sim.clients.native.users import NativeConsumer, NativePublisher
 from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
 from wherry.sim.history import History, Seen
 from wherry.sim.patch import patched
-from wherry.sim.wire_plan import DEAD, QUEUES, WirePlan, draw_wires
+from wherry.sim.wire_plan import DEAD, QUEUES, Wire, WirePlan, draw_native, draw_wires
 from wherry.sim.world import loop
 from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
+from wherry.wire import arrow_stream
+from wherry.wire.native import delivering
+
+T = TypeVar("T")
 
 DRAIN_ROUNDS = 60
 QUIET_S = 11.0
@@ -31,7 +42,17 @@ QUIET_S = 11.0
 PARTED_S = 3.0
 """By then the broker has noticed that its clients are gone."""
 
-LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing")
+LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing", "wherry.native")
+
+SMALL: tuple[tuple[object, str, int], ...] = (
+    (delivering, "ARROW_ROWS", 4),
+    (rows, "ROWS_FEW", 2),
+    (arrow_stream, "WHOLE_BYTES", 1_000),
+)
+"""Bounds of runs with the native wire: so small that a few messages are sent as Arrow, and read in a thread."""
+
+THREAD_S = 0.02
+"""How long a thread may take, at most."""
 
 
 @dataclass(slots=True)
@@ -47,20 +68,46 @@ class WireResult:
 
 def run_wires(seed: int, seen: Seen | None = None) -> WireResult:
     """Run one seed to its end and check it; its histories are in `seen` from the beginning."""
-    plan = draw_wires(Random(f"{seed}/wires"))
+    return _run(seed, "wires", draw_wires(Random(f"{seed}/wires")), seen)
+
+
+def run_native(seed: int, seen: Seen | None = None) -> WireResult:
+    """Run one seed with clients of the native wire beside those of AMQP and STOMP."""
+    with ExitStack() as stack:
+        for owner, name, value in SMALL:
+            stack.enter_context(patched(owner, name, partial(_instead, value)))
+        stack.enter_context(_threads_from(Random(f"{seed}/threads")))
+        return _run(seed, "native", draw_native(Random(f"{seed}/native")), seen)
+
+
+def _instead(value: int, _: int) -> int:
+    return value
+
+
+def _threads_from(random: Random) -> AbstractContextManager[None]:
+    """Let work for a thread be done in the loop, after a while."""
+
+    async def later(work: Callable[..., T], *args: object) -> T:
+        await asyncio.sleep(random.uniform(0, THREAD_S))
+        return work(*args)
+
+    return patched(asyncio, "to_thread", lambda _: later)
+
+
+def _run(seed: int, part: str, plan: WirePlan, seen: Seen | None) -> WireResult:
     worlds: list[WireWorld] = []
 
     async def main() -> None:
-        world = WireWorld(seed, plan.world, plan.weather)
+        world = WireWorld(seed, plan.world, plan.weather, native=plan.native)
         worlds.append(world)
         if seen is not None:
-            seen["wires"] = (world.history, world.wire_history)
+            seen[part] = (world.history, world.wire_history)
         checker.world = world
-        await _live(world, plan, Random(f"{seed}/wires/life"))
+        await _live(world, plan, Random(f"{seed}/{part}/life"))
         checker.world = None
 
     checker = _LogChecker()
-    racing = Random(f"{seed}/wires/racing") if plan.world.racing else None
+    racing = Random(f"{seed}/{part}/racing") if plan.world.racing else None
     with _names_from(Random(f"{seed}/names")), _checking_logs(checker):
         loop.run(main(), random=racing, steps_max=500_000, virtual_s_max=3_600.0)
     world = worlds[0]
@@ -96,8 +143,10 @@ class _LogChecker(logging.Handler):
             world.wire_history.faults.append(
                 f"no_faults_logged: {record.getMessage()}: {record.exc_info and record.exc_info[1]!r}"
             )
-        elif why.startswith("no heart-beat") and world.paused_until < world.now() - 6:
+        elif why.startswith(("no heart-beat", "no heartbeat")) and world.paused_until < world.now() - 6:
             world.wire_history.faults.append(f"beats_heard: a client was cut off at {world.now():.3f}: {why}")
+        elif record.name == "wherry.native" and why == "protocol":
+            world.wire_history.faults.append(f"rules_kept: {record.getMessage()}: {getattr(record, 'detail', '')}")
 
 
 @contextmanager
@@ -122,11 +171,11 @@ async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
     await _declare(world)
     nemesis = Nemesis(world, Random(random.getrandbits(64)))
     consumers = [
-        QueueConsumer(world, f"c{number}", wire, Random(random.getrandbits(64)), queues=queues)
+        _consumer(wire)(world, f"c{number}", wire, Random(random.getrandbits(64)), queues=queues)
         for number, (wire, queues) in enumerate(plan.consumers)
     ]
     publishers = [
-        QueuePublisher(world, f"p{number}", wire, Random(random.getrandbits(64)), left=plan.publishes)
+        _publisher(wire)(world, f"p{number}", wire, Random(random.getrandbits(64)), left=plan.publishes)
         for number, wire in enumerate(plan.publishers)
     ]
     idler = QueueIdler(world, "i0", plan.idle, Random(random.getrandbits(64)))
@@ -144,6 +193,14 @@ async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
             task.cancel()
     await asyncio.sleep(PARTED_S)
     await _rest(world)
+
+
+def _consumer(wire: Wire) -> type[QueueConsumer | NativeConsumer]:
+    return NativeConsumer if wire == "native" else QueueConsumer
+
+
+def _publisher(wire: Wire) -> type[QueuePublisher | NativePublisher]:
+    return NativePublisher if wire == "native" else QueuePublisher
 
 
 async def _declare(world: WireWorld) -> None:

@@ -17,9 +17,11 @@ from wherry.sim.checkers.checkers import (
     nothing_invented,
     replay_equals_live,
 )
-from wherry.sim.history import Got, History, Sent, Settled
+from wherry.sim.history import NOWHERE, Got, History, Sent, Settled
 from wherry.sim.plan import RunPlan
 from wherry.sim.wire_plan import DEAD, SOLO
+
+NEVER = float("inf")
 
 Place: TypeAlias = tuple[str, str]
 """A queue and the name of a message."""
@@ -50,6 +52,8 @@ def redelivery_is_flagged(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a message that a client held before has the redelivered flag."""
     last: dict[Place, Got] = {}
     for got in _by_time(history):
+        if got.again is None:  # of a wire without the flag: a message that its client gives back may come as new
+            continue
         before = last.setdefault((got.subscription[0], got.name), got)
         if before.end < got.start and got.again is False:
             yield f"{got.name} came to {got.consumer} at {got.end:.3f} as new, and to {before.consumer} before"
@@ -62,7 +66,7 @@ def one_holder(history: History, plan: RunPlan) -> Iterator[str]:
     for got in _by_time(history):
         place = (got.subscription[0], got.name)
         before, last[place] = last.get(place), got
-        if before is None or before.end >= got.start or before.again is None:
+        if before is None or before.end >= got.start or before.consumer not in history.left:
             continue
         freed = min(released.get(before.token, float("inf")), history.left.get(before.consumer, float("inf")))
         if freed > got.end:
@@ -75,7 +79,7 @@ def order_kept(history: History, plan: RunPlan) -> Iterator[str]:
     last: dict[tuple[str, str], Sent] = {}
     for got in history.got:
         one = sent.get(got.name)
-        if one is None or got.again is not False or one.topic != got.subscription[0]:
+        if one is None or not _is_new(got, one, history) or one.topic != got.subscription[0]:
             continue
         before = last.setdefault((got.consumer, one.sender), one)
         if before.number > one.number:
@@ -89,11 +93,18 @@ def requeued_in_place(history: History, plan: RunPlan) -> Iterator[str]:
     The broker may already have sent as many later messages as the consumer had room for.
     """
     sent = {each.name: each for each in history.sent}
+    first: dict[str, Got] = {}
     by_consumer: dict[str, list[Got]] = defaultdict(list)
     for got in history.got:
+        first.setdefault(got.name, got)
         by_consumer[got.consumer].append(got)
     for back in history.settled:
-        if back.kind != "nack" or back.under_way is None or back.subscription[0] != SOLO or back.name not in sent:
+        if (
+            back.kind not in ("nack", "release")
+            or back.under_way is None
+            or back.subscription[0] != SOLO
+            or back.name not in sent
+        ):
             continue
         one, behind = sent[back.name], 0
         if one.topic != SOLO:
@@ -104,7 +115,8 @@ def requeued_in_place(history: History, plan: RunPlan) -> Iterator[str]:
             if got.name == back.name:
                 break
             other = sent.get(got.name)
-            if other is not None and other.sender == one.sender and other.number > one.number and not got.again:
+            is_new = not got.again and first[got.name] is got
+            if other is not None and other.sender == one.sender and other.number > one.number and is_new:
                 behind += 1
         if behind > back.under_way:
             yield f"{back.name} went back at {back.start:.3f}, and {behind} from behind it came before it"
@@ -126,6 +138,39 @@ def transactions_are_whole(history: History, plan: RunPlan) -> Iterator[str]:
             later = [got for got in history.got if _is_again(got, ack)]
             if later and any(sent.name in seen for sent in theirs):
                 yield f"{ack.name} came again at {later[0].end:.3f}, and what was published with its ack is there"
+
+
+def confirmed_in_place(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each message is at the place in its confirm, and no two messages at one place.
+
+    A dead letter is published again, to another queue: only places in the queue that it was sent to are compared.
+    """
+    sent = {each.name: each for each in history.sent if each.offset is not None}
+    taken: dict[tuple[str, int | None, int | None], str] = {}
+    for each in sent.values():
+        other = taken.setdefault((each.topic, each.partition, each.offset), each.name)
+        if other != each.name:
+            yield f"{each.name} and {other} were both confirmed at {each.partition}-{each.offset} of {each.topic}"
+    for got in history.got:
+        one = sent.get(got.name)
+        if one is None or got.offset == NOWHERE or one.topic != got.subscription[0]:
+            continue
+        place, came_from = (one.partition, one.offset), (got.partition, got.offset)
+        if place != came_from:
+            yield f"{got.name} was confirmed at {place} of {one.topic}, and came from {came_from}"
+
+
+def _is_new(got: Got, sent: Sent, history: History) -> bool:
+    """Return whether a message was certainly not sent to another client before.
+
+    On a wire without the redelivered flag, a message is new to the history if no attempt is counted, unless a client of
+    such a wire left the queue meanwhile: the messages under way to it have come back without a counted attempt.
+    """
+    if got.again or (got.again is None and got.attempt > 1):
+        return False
+    back = [history.left.get(each, NEVER) for each, queue in history.flagless.items() if queue == sent.topic]
+    released = [each.start for each in history.settled if each.kind == "release" and each.name == got.name]
+    return not any(sent.start <= at <= got.end for at in (*back, *released))
 
 
 def _is_thrown_away(settled: Settled) -> bool:
@@ -157,6 +202,8 @@ CHECKERS: tuple[Checker, ...] = (
     order_kept,
     requeued_in_place,
     transactions_are_whole,
+    confirmed_in_place,
 )
-"""Clients record further violations: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`. The run records
-`no_faults_logged`, `beats_heard`, `nothing_kept` and `drain`."""
+"""Clients record further violations: `prefetch_kept`, `rules_kept`, `answers_come` and `beats_come`; those of the
+native wire also `credit_kept`, `buffer_kept` and `own_leases`. The run records `no_faults_logged`, `beats_heard`,
+`nothing_kept` and `drain`."""

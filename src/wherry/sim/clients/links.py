@@ -105,7 +105,7 @@ class WireLink(asyncio.Protocol):
 
     async def connect(self) -> None:
         """Connect and log in."""
-        self._broker = await self.world.connect(self)
+        self._broker = await self.world.connect(self, self.wire)
         await self._made
         await self.log_in()
 

@@ -8,115 +8,29 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from random import Random
 
 from wherry.queueing.names import SUBSCRIPTION
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.links import NEVER, Delivered, Gone, Refusal, Subscribed, Verdict
 from wherry.sim.clients.stomp_link import StompLink
-from wherry.sim.history import Got, Outcome, Sent, Settled
-from wherry.sim.wire_plan import JOBS, SOLO, Wire
-from wherry.sim.world.wires import WireWorld
+from wherry.sim.clients.wire_users import WireUser
+from wherry.sim.history import NOWHERE, Got, Outcome, Settled
+from wherry.sim.wire_plan import JOBS, SOLO
 
 AnyLink = AmqpLink | StompLink
 
 
 @dataclass
-class QueueUser:
-    """One client of a wire, with one connection at a time."""
+class QueueUser(WireUser[AnyLink]):
+    """One client of AMQP or STOMP, with one connection at a time."""
 
-    world: WireWorld
-    name: str
-    wire: Wire
-    random: Random
-    connections: int = 0
     beats: tuple[int, ...] = (0, 1, 2)
     """Seconds between two heart-beats that it may ask for."""
 
-    async def run(self) -> None:
-        """Connect and work, again and again, until the work is done."""
-        while not self.is_done():
-            await asyncio.sleep(self.random.uniform(0, 0.3))
-            self.connections += 1
-            name = f"{self.name}-{self.connections}"
-            kind = AmqpLink if self.wire == "amqp" else StompLink
-            link = kind(self.world, name, beat_s=self.random.choice(self.beats))
-            try:
-                await self._once(link)
-            except (Gone, Refusal) as fault:
-                self.world.note("gone", name, str(fault))
-
-    async def _once(self, link: AnyLink) -> None:
-        beating = asyncio.create_task(self._beat(link))
-        try:
-            await link.connect()
-            await self.work(link)
-            self.leaving(min(self.world.now(), link.transport.ended_at))
-            await self._part(link)
-        except BaseException:
-            link.drop()
-            raise
-        finally:
-            beating.cancel()
-            self.leaving(link.transport.ended_at)
-
-    async def _part(self, link: AnyLink) -> None:
-        """Close by the protocol, without it, or one direction only."""
-        how = self.random.random()
-        if how < 0.4:
-            await link.close()
-        elif how < 0.6:
-            link.transport.write_eof()
-            await asyncio.sleep(self.random.uniform(0, 1))
-            link.transport.close()
-        else:
-            link.transport.abort()
-
-    async def _beat(self, link: AnyLink) -> None:
-        """Send heart-beats, and check that the broker sends its own."""
-        with suppress(Gone):
-            while not link.is_gone:
-                await asyncio.sleep(link.beat_s / 3 or 1.0)
-                now, silent_s = self.world.now(), self.world.now() - link.received_at
-                if not link.beat_s or link.is_ending:
-                    continue
-                link.beat()
-                if silent_s > 2 * link.beat_s + 1 and self.world.paused_until < now - silent_s:
-                    self.world.wire_history.faults.append(
-                        f"beats_come: {link.name} received nothing for {silent_s:.1f} s"
-                    )
-                    return
-
-    def is_done(self) -> bool:
-        """Return whether all work is done."""
-        raise NotImplementedError
-
-    async def work(self, link: AnyLink) -> None:
-        """Work over an open connection."""
-        raise NotImplementedError
-
-    def leaving(self, since: float) -> None:
-        """Handle that the connection is closed, or will be soon."""
-
-    def sent(self, sender: str, number: int, queue: str, group: int, outcome: Outcome, *, persistent: bool) -> Sent:
-        """Record a message that is about to be published."""
-        made = Sent(
-            name=f"{sender}-{number}",
-            topic=queue,
-            start=self.world.now(),
-            end=NEVER,
-            outcome=outcome,
-            persistent=persistent,
-            group=group,
-            sender=sender,
-            number=number,
-        )
-        self.world.wire_history.sent.append(made)
-        return made
-
-    def body(self, sent: Sent) -> bytes:
-        """Return the payload of a message: its name, padded."""
-        return sent.name.encode() + b"." * self.random.choice((0, 0, 0, 200, 5_000))
+    def link(self, name: str) -> AnyLink:
+        """Return a connection that is not open yet."""
+        kind = AmqpLink if self.wire == "amqp" else StompLink
+        return kind(self.world, name, beat_s=self.random.choice(self.beats))
 
 
 @dataclass
@@ -239,8 +153,8 @@ class QueueConsumer(QueueUser):
                 name=message.name,
                 subscription=(subscribed.queue, SUBSCRIPTION),
                 consumer=subscribed.id,
-                partition=0,
-                offset=0,
+                partition=NOWHERE,
+                offset=NOWHERE,
                 priority=0,
                 due_ms=None,
                 key=None,

@@ -1,4 +1,4 @@
-"""A world whose broker serves AMQP and STOMP to clients over a simulated network.
+"""A world whose broker serves AMQP, STOMP and, if the plan has clients of it, the native wire over a simulated network.
 
 The servers belong to the process of the broker. Their clock is that of the loop, and the processor time of each step
 is drawn from the seed: so connections wait for each other as on a busy machine, in the same way in every run.
@@ -7,15 +7,16 @@ is drawn from the seed: so connections wait for each other as on a busy machine,
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from random import Random
-from typing import TYPE_CHECKING
 
 from wherry.broker.broker import Broker
 from wherry.model.errors import StorageError, WherryError
 from wherry.queueing.queueing import Queueing
 from wherry.sim.history import History
 from wherry.sim.plan import RunPlan
+from wherry.sim.world.native import NativeServer, serve_native
 from wherry.sim.world.network import Network, Weather
 from wherry.sim.world.world import CUT_CHANCE, LOST, World
 from wherry.wire.amqp.server import Server as AmqpServer
@@ -23,9 +24,6 @@ from wherry.wire.amqp.server import serve_queueing
 from wherry.wire.fairness import FairLoop, set_fair_loop
 from wherry.wire.stomp.transports.tcp import Server as StompServer
 from wherry.wire.stomp.transports.tcp import serve as serve_stomp
-
-if TYPE_CHECKING:
-    from wherry.sim.clients.links import WireLink
 
 STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
 """Processor time of a step of a connection."""
@@ -36,8 +34,9 @@ DRAIN_S = 2.0
 class WireWorld(World):
     """One run of a plan with wires."""
 
-    def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
+    def __init__(self, seed: int, plan: RunPlan, weather: Weather, *, native: bool = False) -> None:
         super().__init__(seed, plan)
+        self._has_native = native
         self.wire_history = History(lives=self.history.lives)
         """The history of the clients of wires."""
         self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
@@ -45,8 +44,7 @@ class WireWorld(World):
         """Before this time the broker may have been paused, and silent without a fault."""
         self._steps = Random(f"{seed}/steps")
         self._used_s = 0.0
-        self._amqp: AmqpServer
-        self._stomp: StompServer
+        self._servers: dict[str, AmqpServer | StompServer | NativeServer] = {}
         self._serving: asyncio.Task[None]
         self._stop: asyncio.Event
         self._inside = Context()
@@ -73,21 +71,24 @@ class WireWorld(World):
         # A new one: connections of a dead process wait in the old one for callbacks that never come.
         set_fair_loop(FairLoop(clock, self._used))
         queueing = Queueing(broker)
-        async with (
-            queueing.open(),
-            serve_queueing(queueing, drain_s=DRAIN_S, clock=clock) as self._amqp,
-            serve_stomp(queueing, drain_s=DRAIN_S, clock=clock) as self._stomp,
-        ):
-            self._inside = copy_context()
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            await enter(queueing.open())
+            servers: dict[str, AmqpServer | StompServer | NativeServer] = {
+                "amqp": await enter(serve_queueing(queueing, drain_s=DRAIN_S, clock=clock)),
+                "stomp": await enter(serve_stomp(queueing, drain_s=DRAIN_S, clock=clock)),
+            }
+            if self._has_native:
+                servers["native"] = await enter(serve_native(broker, drain_s=DRAIN_S, clock=clock))
+            self._servers, self._inside = servers, copy_context()
             ready.set_result(None)
             await stop.wait()
 
-    async def connect(self, link: WireLink) -> Broker:
-        """Connect a client once the broker is up; return the broker."""
+    async def connect(self, client: asyncio.BaseProtocol, wire: str) -> Broker:
+        """Connect a client to the server of a wire once the broker is up; return the broker."""
         while self.broker is None:
             await self._up.wait()
-        server = self._amqp if link.wire == "amqp" else self._stomp
-        self.network.connect(link, server.connection, self._inside)
+        self.network.connect(client, self._servers[wire].connection, self._inside)
         return self.broker
 
     def end_life(self, *, power: bool) -> None:
