@@ -72,3 +72,25 @@ def test_a_failure_within_a_call_reaches_those_who_wait_for_later_positions():
         return found
 
     assert asyncio.run(main()) == [fault]
+
+
+def test_the_loop_writes_lone_entries_itself_and_leaves_a_flow_to_the_writer_thread():
+    async def main() -> list[bool]:
+        made = await committer()
+        found: list[bool] = []
+
+        async def write(size: int) -> None:
+            position = made.submit([bytes(size)], size)
+            await asyncio.sleep(0)
+            found.append(made.durable >= position)  # at the end of this turn: the loop wrote it
+            await made.wait(position)
+
+        await write(300)
+        for _ in range(32):
+            await write(3_000)  # small groups, of clients that send without waiting
+        await write(300)
+        for _ in range(64):
+            await write(300)
+        return [found[0], found[32], found[33], found[-1]]
+
+    assert asyncio.run(main()) == [True, False, False, True]

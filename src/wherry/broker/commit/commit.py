@@ -29,8 +29,14 @@ GROUP_BYTES = 8 << 20
 """Most bytes of one write; a larger backlog is written in several."""
 
 AT_ONCE_BYTES_MAX = 4 << 10
-"""Most bytes that are written in the thread of the event loop. A larger group is of clients that send without waiting:
-their next messages are read while another thread writes."""
+"""Most bytes that are written in the thread of the event loop."""
+
+LONE_BYTES_MAX = 1 << 10
+"""Most bytes that groups have on average while clients send one message and wait. With more, clients send without
+waiting: their next messages are read while another thread writes, and so become larger groups."""
+
+AVERAGE_GROUPS = 16
+"""The weight of the past in that average, in groups."""
 
 PENDING_BYTES_MAX = 64 << 20
 """Most bytes submitted and not yet written; beyond it producers wait."""
@@ -48,6 +54,8 @@ class Committer:
         self._is_scheduled = False
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
+        self._average_bytes = 0.0
+        """Bytes of a group, by a running average."""
         self.pending_bytes = 0
         self.submitted = writer.last
         self.durable = writer.last
@@ -126,7 +134,7 @@ class Committer:
 
     def _write_at_once(self) -> bool:
         """Write a small group without a hand-over to another thread; return False, with nothing written, if not now."""
-        if self.pending_bytes > AT_ONCE_BYTES_MAX:
+        if self.pending_bytes > AT_ONCE_BYTES_MAX or self._average_bytes > LONE_BYTES_MAX:
             return False
         began = perf_counter()
         outcome = self._writer.append_at_once([parts for parts, _ in self._pending], self.durable)
@@ -155,6 +163,7 @@ class Committer:
     def _written(self, position: int, seconds: float, entries: int, size: int) -> None:
         if self.metrics is not None:
             self.metrics.synced(seconds, entries, size)
+        self._average_bytes += (size - self._average_bytes) / AVERAGE_GROUPS
         self.durable = position
         self._release()
 
