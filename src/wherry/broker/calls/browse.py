@@ -340,7 +340,7 @@ async def _dead_blocks(
     shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None, left: Callable[[], int]
 ) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
     """Yield dead letters by partition, subscription and offset, each block with the number of its subscription."""
-    shard.upkeep(shard.now())
+    shard.upkeep(shard.now(), (topic.config.name,))
     if after is None:
         groups = select(shard.state, topic, wanted)
     else:
