@@ -133,12 +133,12 @@ def test_time_looks_into_no_partition_where_nothing_has_expired():
     spread(desk, MANY, expires_ms=desk.ms + 60_000)
     desk.upkeep()
     with counted(SortedRuns, "first_rank") as looks:
-        assert upkeep.due_in_ms(desk.shell.state, desk.now) == 60_000
+        assert upkeep.expires_in_ms(desk.shell.state, desk.now) == 60_000
         assert list(upkeep.due(desk.shell.state, desk.now, np.zeros)) == []
         assert looks.call_count == 0
     desk.upkeep(60_000)
     assert desk.topic.messages == 0
-    assert upkeep.due_in_ms(desk.shell.state, desk.now) is None
+    assert upkeep.expires_in_ms(desk.shell.state, desk.now) is None
 
 
 @pytest.mark.parametrize("end", ["release", "nack", "ack", "leave", "expire"])
@@ -171,7 +171,7 @@ def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_so
     spread(desk, 3, expires_ms=desk.ms + 10)
     desk.ms += 10
     assert list(upkeep.due(desk.shell.state, desk.now, np.zeros, lambda _: False)) == []
-    assert upkeep.due_in_ms(desk.shell.state, desk.now) == 0
+    assert upkeep.expires_in_ms(desk.shell.state, desk.now) == 0
     next(upkeep.due(desk.shell.state, desk.now, np.zeros))  # and the entry could not be written
     desk.upkeep()
     assert desk.topic.messages == 0

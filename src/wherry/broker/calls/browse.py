@@ -124,6 +124,11 @@ async def load(
         return pa.RecordBatch.from_arrays(columns, schema=LISTED), there
 
 
+def expire(shard: Shard, topic: TopicState) -> None:
+    """Have the messages of a topic expire that are due: no listing shows them."""
+    shard.upkeep(shard.now(), (topic.config.name,))
+
+
 async def browse(shard: Shard, topic: TopicState, partition: int, start: int, limit: int) -> pa.RecordBatch:
     """Return messages of a partition by offset, from `start`."""
     return (await browse_page(shard, topic, partition, start, limit)).batch
@@ -148,6 +153,7 @@ async def browse_page(
     check.integer("partition", partition, 0, topic.config.partitions - 1)
     check.integer("start", start, 0, limits.OFFSET_MAX)
     check.integer("limit", limit, 1, LIMIT_MAX)
+    expire(shard, topic)
     found = topic.partitions.get(partition)
     gathering = _Gathering(limit, bytes_max)
     if found is not None:
@@ -201,6 +207,7 @@ async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBa
 
 async def find(shard: Shard, topic: TopicState, message_id: str) -> messages_by_id.Found:
     """Return the partition and offset of the message with an id, or raise `NotFound`."""
+    expire(shard, topic)
     while True:
         try:
             return messages_by_id.find(shard.state, topic, message_id)
@@ -218,6 +225,7 @@ async def search_page(
 ) -> Page:
     """Return a page of messages that match."""
     wanted.checked()
+    expire(shard, topic)
     gathering, where = _Gathering(wanted.limit, bytes_max), wanted.where()
     partitions, first = list(topic.partitions.values()), 0
     if after is not None:
@@ -272,6 +280,7 @@ async def scheduled_page(
     check.integer("limit", limit, 1, LIMIT_MAX)
     done = (-1, -1, -1) if after is None else _place(after, SCHEDULED_CURSOR)
     state = shard.state.subscription(topic.config.name, subscription)
+    expire(shard, topic)
     tables = [np.empty((3, 0), np.int64)]
     for number, reader in state.readers.items():
         pairs = reader.scheduled(now_ms + 1 if low is None else low, limits.TIME_MS_MAX + 1 if high is None else high)
@@ -340,7 +349,7 @@ async def _dead_blocks(
     shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None, left: Callable[[], int]
 ) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
     """Yield dead letters by partition, subscription and offset, each block with the number of its subscription."""
-    shard.upkeep(shard.now())
+    expire(shard, topic)
     if after is None:
         groups = select(shard.state, topic, wanted)
     else:

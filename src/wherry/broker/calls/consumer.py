@@ -237,7 +237,7 @@ class Consumer:
         """
         shard, settler = self._shard, self._settler
         with suppress(WherryError):
-            shard.upkeep(shard.now())
+            shard.upkeep(shard.now(), about=())
         held = shard.state.leases.of_consumer(self._subscription.number, self.id)
         parts: list[LeasePart] = [(lease.token, None) for lease in held]
         try:
@@ -317,7 +317,7 @@ class Consumer:
             if not subscription.config.acks:  # it settles at once, which needs room in the journal
                 await shard.admit_settle(messages)
             now = shard.now()
-            shard.upkeep(now)
+            shard.upkeep(now, (subscription.config.topic,))
             if leasing.consumer_of(subscription, self.id) is not self._state:
                 raise NotFound("consumer", self.id)
             try:

@@ -47,7 +47,7 @@ class DeadLetterCalls(BrokerCalls):
         """
         shard = self.shard
         known = shard.state.topic(topic)
-        shard.upkeep(shard.now())
+        shard.upkeep(shard.now(), (topic,))
         groups = dead_letters.select(shard.state, known, wanted)
         count, room = _total(groups), dead_kinds.room(known)
         return DeadKinds(count, room, await asyncio.to_thread(dead_kinds.kinds, groups, list(shard.state.texts.texts)))
@@ -89,7 +89,7 @@ class DeadLetterCalls(BrokerCalls):
             groups = dead_letters.select(state, known, wanted)
             return dead_letters.redrive(state, known, groups, by, now.wall_us), _total(groups)
 
-        return await self._durable(choose)
+        return await self._durable(choose, topic)
 
     async def forward(
         self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
@@ -121,7 +121,7 @@ class DeadLetterCalls(BrokerCalls):
             lasting = [entry for entry in entries if not entry.volatile]
             return joined([*lasting, *(entry for entry in entries if entry.volatile)]), _total(groups)
 
-        return await self._durable(choose)
+        return await self._durable(choose, topic, *parts)
 
     def audit(self, topic: str) -> list[AuditRecord]:
         """Return who redrove or discarded dead letters of a topic, when and how many; the last actions, newest last."""
@@ -136,7 +136,7 @@ class DeadLetterCalls(BrokerCalls):
             groups = dead_letters.select(state, known, wanted)
             return dead_letters.discard(state, known, groups, by, now.wall_us), _total(groups)
 
-        return await self._durable(choose)
+        return await self._durable(choose, topic)
 
 
 def _check_all(topic: str, wanted: DeadFilter, groups: list[DeadGroup]) -> None:

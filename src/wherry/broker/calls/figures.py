@@ -26,13 +26,13 @@ class FiguresCalls(BrokerCalls):
     def stats(self, topic: str) -> TopicStats:
         """Return how much waits where in a topic, and how far behind each subscription is."""
         now = self.shard.now()
-        self.shard.upkeep(now)
+        self.shard.upkeep(now, (topic,))
         return stats.of_topic(self.shard.state, self.shard.state.topic(topic), now.wall_ms)
 
     def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
         """Return how much waits for a subscription, and how far behind it is."""
         now = self.shard.now()
-        self.shard.upkeep(now)
+        self.shard.upkeep(now, (topic,))
         return stats.of_subscription(self.shard.state.subscription(topic, name), now.wall_ms)
 
     def partition_stats(self, topic: str, first: int, count: int) -> list[PartitionStats]:
@@ -51,7 +51,7 @@ class FiguresCalls(BrokerCalls):
     def ready_count(self, topic: str, subscription: str) -> int:
         """Return how many messages wait to be handed to a subscription; none where there is no such subscription."""
         now = self.shard.now()
-        self.shard.upkeep(now)
+        self.shard.upkeep(now, (topic,))
         try:
             readers = self.shard.state.subscription(topic, subscription).readers
         except NotFound:

@@ -229,7 +229,7 @@ class LogCalls(BrokerCalls):
         while True:
             known = state.subscription(topic, subscription)
             now = self.shard.now()
-            self.shard.upkeep(now)
+            self.shard.upkeep(now, (topic,))
             entries = span.advance(state, known, positions, now.wall_us)
             position = self.shard.commit(entries)
             await self.shard.committer.wait(position or self.shard.committer.submitted)

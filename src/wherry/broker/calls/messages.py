@@ -21,7 +21,7 @@ class MessageCalls(BrokerCalls):
             raise InvalidInput("message_ids", message_ids, "at least one id")
         state = self.shard.state
         await self._durable(
-            lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None)
+            lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None), topic
         )
 
     async def amend(
@@ -42,7 +42,7 @@ class MessageCalls(BrokerCalls):
             raise InvalidInput("fields", sorted(fields), allowed) from None
         state = self.shard.state
         return await self._durable(
-            lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us)
+            lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us), topic
         )
 
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch:

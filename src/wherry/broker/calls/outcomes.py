@@ -52,7 +52,7 @@ class OutcomeCalls(BrokerCalls):
         shard = self.shard
         while True:
             now = shard.now()
-            shard.upkeep(now)
+            shard.upkeep(now, (topic,))
             try:
                 found = by_id.fate_of(shard.state, shard.state.topic(topic), message_id, now.wall_ms)
             except Cold as cold:

@@ -118,7 +118,7 @@ class PublishCalls(BrokerCalls):
         began_us = self.shard.clock.wall_us()
         try:
             batch, choose = self._publishing(topic, messages, options)
-            decided = self.shard.decide_at_once(choose)
+            decided = self.shard.decide_at_once(choose, (topic,))
         except WherryError as fault:
             return self._refused(fault)
         if decided is None:
@@ -140,7 +140,7 @@ class PublishCalls(BrokerCalls):
         self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published, pa.RecordBatch | RowBatch]:
         batch, choose = self._publishing(topic, messages, options)
-        return *self._position_and_answer(*await self.shard.decide(choose)), batch
+        return *self._position_and_answer(*await self.shard.decide(choose, (topic,))), batch
 
     def _publishing(
         self, topic: str, messages: Submittable, options: PublishOptions
@@ -207,18 +207,18 @@ class PublishCalls(BrokerCalls):
             lasting = [entry for entry in entries if not entry.volatile]
             return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
 
-        answers = await self._durable(choose)
+        answers = await self._durable(choose, *names)
         for name, answer in answers.items() if batch is not None else ():
             self._trace(name, batch, answer, began_us)
         return answers
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
         """Stage messages under a key; they are durable, and not visible before `commit`."""
-        await self._durable(self._staging(key, topic, messages, partition))
+        await self._durable(self._staging(key, topic, messages, partition), topic)
 
     async def submit_stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> int:
         """Stage messages under a key; return the position that `stored` waits for, before they are durable."""
-        position, _ = await self.shard.decide(self._staging(key, topic, messages, partition))
+        position, _ = await self.shard.decide(self._staging(key, topic, messages, partition), (topic,))
         return position
 
     def _staging(self, key: str, topic: str, messages: Publishable, partition: int | None) -> Choice[None]:

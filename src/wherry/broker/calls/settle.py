@@ -187,7 +187,7 @@ class Settler:
         while count and (step := min(PURGE_STEP, self._ready(topic, subscription))):
             await shard.admit_settle(step)
             now = shard.now()
-            shard.upkeep(now)
+            shard.upkeep(now, (topic,))
             try:
                 steps, count = settling.purge(shard.state.subscription(topic, subscription), ends, step, now.wall_ms)
             except Cold as cold:  # with key order, which message is next depends on keys that are on disk
@@ -285,10 +285,10 @@ class Settler:
         return self._resolved(parts, within)
 
     def _prepare(self) -> None:
-        """End leases whose time is over, before anything is decided."""
+        """End leases whose time is over, before anything is decided. Leased messages do not expire."""
         shard = self._shard
         shard.committer.check()
-        shard.upkeep(shard.now())
+        shard.upkeep(shard.now(), about=())
 
     def _resolved(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
         state = self._shard.state

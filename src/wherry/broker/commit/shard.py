@@ -12,7 +12,7 @@ state may change during a wait, so the decision is made again after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -70,6 +70,10 @@ SETTLE_BYTES = 96
 SETTLES_SHARE = 3 / 8
 """Largest share of a journal file kept for settles: enough for single acks of messages of 256 bytes and more."""
 
+ROUND_MS = 10
+"""Messages expire at most so late, unless a decision needs it sooner: one entry for hundreds of queues, and not one for
+each queue and millisecond. The first message that expires after a pause is not late at all."""
+
 CUT_OFF_REASONS_MAX = 10_000
 
 
@@ -122,20 +126,43 @@ class Shard:
         """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
         self._upkept: tuple[int, int] = (-1, -1)
+        """When `upkeep` was last called, by both clocks in milliseconds; reset when messages arrive."""
+        self._last_round: tuple[int, int] = (-1, -1)
+        """When messages last expired in all topics."""
+        self._round_at_ms = 0
+        """When they may next do so, by the monotonic clock, except before a decision that is about all topics."""
         self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
         """Return both clocks, read once for a decision."""
         return Now(self.clock.wall_us(), self.clock.steady_ms())
 
-    def upkeep(self, now: Now) -> None:
-        """Do what is due by now; called before every decision."""
-        if (now.wall_ms, now.steady_ms) == self._upkept:
+    def upkeep(self, now: Now, about: Iterable[str] | None = None) -> None:
+        """Do what is due by now; called before every decision.
+
+        Leases that are over end. Messages expire in the topics that the decision is `about` (None: in all topics), so
+        that no decision sees an expired message; in other topics at most every `ROUND_MS`, in one entry for all.
+        """
+        moment = (now.wall_ms, now.steady_ms)
+        expiry_times = self.state.expiry_times
+        if moment == self._upkept and (moment == self._last_round or not expiry_times.is_due(now.wall_ms)):
             return
-        self._upkept = (now.wall_ms, now.steady_ms)
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle):
+        self._upkept = moment
+        topics: list[int] | None = None
+        if about is not None and now.steady_ms < self._round_at_ms:
+            topics = self.state.catalog.found_topics(about)
+        elif expiry_times.is_due(now.wall_ms):
+            self._last_round, self._round_at_ms = moment, now.steady_ms + ROUND_MS
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle, topics):
             self.commit([entry])
         self.waiters.wake()  # leases that ended give room to waiting consumers
+
+    def due_in_ms(self, now: Now) -> int | None:
+        """Return the milliseconds until a lease ends or messages may expire in a round; None for never."""
+        waits = [upkeep.lease_ends_in_ms(self.state, now), upkeep.expires_in_ms(self.state, now)]
+        if waits[1] is not None:
+            waits[1] = max(waits[1], self._round_at_ms - now.steady_ms)
+        return min((wait_ms for wait_ms in waits if wait_ms is not None), default=None)
 
     def admits_settle(self, messages: int) -> bool:
         """Return whether an entry that settles so many messages fits; else leases and messages do not end by time."""
@@ -145,19 +172,20 @@ class Shard:
         """Return the most bytes of an entry that settles or removes so many messages, with what opening may need."""
         return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
-    def decide_at_once(self, choose: Choice[T]) -> tuple[int, T] | None:
+    def decide_at_once(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T] | None:
         """Make a decision that adds messages, as `decide` does; return None, with nothing written, if it must wait."""
         if self.committer.is_full() or self._is_memory_full():
             return None
         try:
-            return self._decide(choose)
+            return self._decide(choose, about)
         except (Cold, _NoRoom):
             return None
 
-    async def decide(self, choose: Choice[T]) -> tuple[int, T]:
+    async def decide(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
 
         Returns the position to wait for and the answer. `choose` may be called more than once; it changes nothing.
+        `about` names the topics whose messages it depends on; None stands for all topics (`upkeep`).
         """
         if self.committer.is_full():
             await self.committer.wait_for_room()
@@ -167,7 +195,7 @@ class Shard:
         tries = 0
         while True:
             try:
-                return self._decide(choose)
+                return self._decide(choose, about)
             except Cold as cold:
                 colds = together(colds, cold)
                 await self.store.load(*colds)
@@ -177,10 +205,10 @@ class Shard:
                 if tries > ROOM_TRIES or not await self._make_room(full.size, full.entries):
                     raise DiskFull(full.size, full.left) from None
 
-    def _decide(self, choose: Choice[T]) -> tuple[int, T]:
+    def _decide(self, choose: Choice[T], about: Iterable[str] | None) -> tuple[int, T]:
         """Decide, write and apply; raise `Cold` or `_NoRoom`, with nothing written, if something is missing."""
         now = self.now()
-        self.upkeep(now)
+        self.upkeep(now, about)
         entries, answer = choose(now)
         self._check_memory(entries)
         encoded = self._encoded(entries)
@@ -346,7 +374,7 @@ class Shard:
 
     def _is_due_before_wake(self) -> bool:
         now = self.now()
-        wait_ms = upkeep.due_in_ms(self.state, now)
+        wait_ms = self.due_in_ms(now)
         return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms
 
     def wake_housekeeper_by(self, deadline_ms: int) -> None:

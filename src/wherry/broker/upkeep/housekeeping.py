@@ -86,7 +86,7 @@ class Housekeeper:
 
     async def _sleep(self) -> None:
         shard = self._shard
-        wait_ms = upkeep.due_in_ms(shard.state, shard.now())
+        wait_ms = shard.due_in_ms(shard.now())
         if wait_ms == 0 and not shard.admits_settle(1):
             wait_ms = None  # it is due, and a full disk does not take it
         wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
@@ -105,7 +105,7 @@ class Housekeeper:
         """Do what is due; return whether a tick has passed, for work that is rarer."""
         shard = self._shard
         now = shard.now()
-        shard.upkeep(now)
+        shard.upkeep(now, about=())
         if now.steady_ms - self._last_slow_ms < TICK_MS:
             return False
         self._last_slow_ms = now.steady_ms

@@ -59,7 +59,7 @@ def _delete_topic(step: Step, op: ops.DeleteTopic) -> None:
         for lease in step.state.leases.of_subscription(number):
             step.state.leases.end(lease)
     for number in topic.partitions:
-        step.state.expiry_times.forget((op.number, number))
+        step.state.expiry_times.forget(op.number, number)
     step.state.with_outcomes.pop(op.number, None)
     step.state.catalog.delete_topic(op.number, topic.config.name)
     step.effects.dropped_topics.append(op.number)

@@ -29,7 +29,6 @@ from wherry.model.schema import BIT, integers
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-_TIMED = BIT["due"] | BIT["expires"]
 _NO_RANKS = np.empty(0, np.int64)
 """In a fifo the offset is the rank, so nothing reads this."""
 
@@ -60,10 +59,13 @@ def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch | RowBatch) ->
 
 
 def _admit_rows(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, rows: RowBatch) -> None:
-    """Admit as `_admit_all` does, without columns where no message has a time of its own."""
-    if op.columns & _TIMED or topic.config.order == "timeline":
+    """Admit as `_admit_all` does, without columns where no message has a due time."""
+    if op.columns & BIT["due"] or topic.config.order == "timeline":
         _admit_all(step, topic, partition, op, rows.batch)
         return
+    if op.columns & BIT["expires"]:
+        expiring = [(at, op.base + row) for row, at in enumerate(rows.values["expires"]) if at is not None]
+        _note_expiry(step, partition, op.topic, np.array(list(zip(*expiring, strict=True)), np.int64))
     ranks = rows.values.get("priority") if topic.config.order == "priority" else None
     rank = _NO_RANKS if ranks is None else np.array(ranks, np.int64)
     if ranks is None and topic.config.order == "priority":
@@ -86,8 +88,7 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
         expires = integers(batch, "expires", -1)
         expiring = np.flatnonzero(expires >= 0)
         if len(expiring):
-            partition.expiry.insert(expires[expiring], op.base + expiring)
-            step.state.expiry_times.note((op.topic, op.partition), int(expires[expiring].min()))
+            _note_expiry(step, partition, op.topic, np.stack((expires[expiring], op.base + expiring)))
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, op.base)
         reader.admit(op.base, rank, due, step.now_ms)
@@ -96,6 +97,13 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
     topic.messages += op.count
     topic.bytes += op.bytes
     topic.count("published", op.count)
+
+
+def _note_expiry(step: Step, partition: Partition, topic: int, times: Int64) -> None:
+    """Note when messages expire, at least one: a row of times, and a row of offsets."""
+    expires, offset = times
+    partition.expiry.insert(expires, offset)
+    step.state.expiry_times.note(topic, partition.number, int(expires.min()))
 
 
 def ranks(topic: TopicState, base: int, batch: pa.RecordBatch, now_ms: int) -> Int64:
@@ -156,8 +164,7 @@ def _replace(step: Step, op: ops.Replace) -> None:
     partition.has_due |= due is not None and due >= 0
     expires = int(integers(batch, "expires", -1)[0])
     if expires >= 0:
-        partition.expiry.insert(np.array([expires], np.int64), np.array([publish.base], np.int64))
-        step.state.expiry_times.note((op.topic, op.partition), expires)
+        _note_expiry(step, partition, op.topic, np.array([[expires], [publish.base]], np.int64))
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, publish.base)
         reader.replace(op.old, publish.base, rank, due, step.now_ms)

@@ -1,13 +1,14 @@
 """What happens by the passing of time: leases expire, messages expire, streams are trimmed, stages are aborted.
 
 The shell calls `due` before every decision and with the same time, so that no decision is made on an outdated state. It
-costs next to nothing when nothing is due.
+costs next to nothing when nothing is due. A decision observes only the topics that it is about: the messages of other
+topics expire together, in rounds (ADR 0026).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +41,30 @@ EXPIRE_STEP = 65_536
 Admits: TypeAlias = Callable[[int], bool]
 
 
-def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True) -> Iterator[Entry]:
+class _Expiring(NamedTuple):
+    """A partition with expired messages: `due` of them are still in its index, others in `overdue`."""
+
+    topic: TopicState
+    partition: Partition
+    due: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message has expired: the time that was noted was too early."""
+        return not self.due and not len(self.partition.overdue)
+
+    @property
+    def weight(self) -> int:
+        """About how many messages the operations name: each message for each subscription, and once for its removal."""
+        return (1 + self.due + len(self.partition.overdue)) * (1 + len(self.partition.readers))
+
+
+def due(
+    state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True, about: Iterable[int] | None = None
+) -> Iterator[Entry]:
     """Yield the entries that are due; each must be applied before the next is asked for.
 
+    Leases end in all topics. Messages expire in the topics that a decision is `about`; None stands for all topics.
     `admits` returns whether an entry about so many messages can be journaled. What it refuses stays due.
     """
     while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease)):
@@ -50,46 +72,76 @@ def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: Tru
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
-    partitions = state.expiry_times.due(now.wall_ms)
-    for at in partitions:
-        # Kept until the messages are removed: the journal may have no space for the entry.
-        state.expiry_times.note(at, now.wall_ms)
-    for at in partitions:
-        topic = state.topics[at[0]]
-        partition = topic.partitions[at[1]]
-        if (yield from _expire(state, topic, partition, now, admits)):
-            state.expiry_times.forget(at)
-            first_ms = partition.expiry.first_rank()
-            if first_ms is not None:
-                state.expiry_times.note(at, first_ms)
+    if state.expiry_times.is_due(now.wall_ms):
+        yield from _expire(state, state.expiry_times.due(about), now, admits)
 
 
-def _expire(
-    state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits
-) -> Generator[Entry, None, bool]:
-    """Yield entries that remove expired messages; return whether all of them were removed.
+def _expire(state: State, places: list[tuple[int, int]], now: Now, admits: Admits) -> Iterator[Entry]:
+    """Yield entries that remove the expired messages of some partitions: one entry for all of them.
 
-    An entry has at most `EXPIRE_STEP` messages: a million would exceed the size of an entry. Leased messages stay in
-    `overdue` and are tried again when their lease ends (`State.end_hold`).
+    An entry has at most `EXPIRE_STEP` messages: a million would exceed the size of an entry. If the journal has no
+    space for an entry, each partition is tried alone.
     """
-    while True:
-        first = partition.expiry.first_rank()
-        count = partition.expiry.count_to(now.wall_ms) if first is not None and first <= now.wall_ms else 0
-        count = min(count, EXPIRE_STEP)
-        total = count + len(partition.overdue)
-        if total and not admits(total * (1 + len(partition.readers))):
-            return False
-        if total:
-            # Taken out of the index first, because applying the entry sweeps the index; kept in `overdue` in case the
-            # entry is not written.
-            taken = partition.expiry.take(count, now.wall_ms).offset
-            partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
-            offset, held = _expired(partition)
-            bury = topic.config.expired == "dead-letter"
-            yield from separate(state, now.wall_us, removal_ops(topic, partition, offset, "expired", bury=bury))
-            partition.overdue = held
+    while places:
+        more: list[tuple[int, int]] = []
+        for group in _groups(state, places, now.wall_ms):
+            parts = [group] if admits(sum(each.weight for each in group)) else [[each] for each in group]
+            for part in parts:
+                if len(parts) == 1 or admits(part[0].weight):
+                    yield from _removed(state, part, now)
+                    more += [(e.topic.number, e.partition.number) for e in part if e.due == EXPIRE_STEP]
+        places = more
+
+
+def _groups(state: State, places: list[tuple[int, int]], now_ms: int) -> Iterator[list[_Expiring]]:
+    """Yield partitions with expired messages, together at most `EXPIRE_STEP` messages (or one partition with more)."""
+    group: list[_Expiring] = []
+    total = 0
+    for number, partition_number in places:
+        topic = state.topics[number]
+        partition = topic.partitions[partition_number]
+        first_ms = partition.expiry.first_rank()
+        count = partition.expiry.count_to(now_ms) if first_ms is not None and first_ms <= now_ms else 0
+        each = _Expiring(topic, partition, min(count, EXPIRE_STEP))
+        if each.is_empty:
+            state.expiry_times.done(number, partition_number, first_ms)
+            continue
+        size = each.due + len(partition.overdue)
+        if group and total + size > EXPIRE_STEP:
+            yield group
+            group, total = [], 0
+        group.append(each)
+        total += size
+    if group:
+        yield group
+
+
+def _removed(state: State, group: list[_Expiring], now: Now) -> Iterator[Entry]:
+    """Yield the entry that removes the expired messages of some partitions, then note when the next ones expire.
+
+    Leased messages stay in `overdue` and are tried again when their lease ends (`State.end_hold`).
+    """
+    steps: list[AnyOp] = []
+    still_held: list[Int64] = []
+    dying: dict[int, int] = {}
+    for topic, partition, count in group:
+        # Taken out of the index first, because applying the entry sweeps the index; kept in `overdue` in case the
+        # entry is not written.
+        taken = partition.expiry.take(count, now.wall_ms).offset
+        partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
+        offset, held = _expired(partition)
+        bury = topic.config.expired == "dead-letter"
+        gone = removal_ops(topic, partition, offset, "expired", bury=bury, dying=dying.get(topic.number, 0))
+        if bury:
+            buried = sum(len(op.offsets) for op in gone if isinstance(op, ops.Bury))
+            dying[topic.number] = dying.get(topic.number, 0) + buried
+        steps += gone
+        still_held.append(held)
+    yield from separate(state, now.wall_us, steps)
+    for (topic, partition, count), held in zip(group, still_held, strict=True):
+        partition.overdue = held
         if count < EXPIRE_STEP:
-            return True
+            state.expiry_times.done(topic.number, partition.number, partition.expiry.first_rank())
 
 
 def _expired(partition: Partition) -> tuple[Int64, Int64]:
@@ -167,13 +219,13 @@ def _gone(topic: TopicState, packed: Int64) -> npt.NDArray[np.bool_]:
     return gone
 
 
-def due_in_ms(state: State, now: Now) -> int | None:
-    """Return the milliseconds until `due` may have something to do; None for never."""
-    waits = []
+def lease_ends_in_ms(state: State, now: Now) -> int | None:
+    """Return the milliseconds until a lease ends; None for never."""
     deadline_ms = state.leases.next_deadline_ms()
-    if deadline_ms is not None:
-        waits.append(deadline_ms - now.steady_ms)
-    first = state.expiry_times.first()
-    if first is not None:
-        waits.append(first[0] - now.wall_ms)
-    return max(0, min(waits)) if waits else None
+    return None if deadline_ms is None else max(0, deadline_ms - now.steady_ms)
+
+
+def expires_in_ms(state: State, now: Now) -> int | None:
+    """Return the milliseconds until a message may expire; None for never."""
+    next_ms = state.expiry_times.next_ms()
+    return None if next_ms is None else max(0, next_ms - now.wall_ms)

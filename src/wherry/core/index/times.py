@@ -6,6 +6,7 @@ A time may be too early, but never too late: a check that comes too early finds 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", int, tuple[int, int])
@@ -59,3 +60,57 @@ class Times(Generic[K]):
             taken.append(first[1])
             self.forget(first[1])
         return taken
+
+
+class ExpiryTimes:
+    """When messages may next expire, by topic and partition; and the partitions where that time has come.
+
+    A partition stays among those that are due until `done` is called for it: the journal may have no space now.
+    """
+
+    __slots__ = ("_due", "_times")
+
+    def __init__(self) -> None:
+        self._times: Times[tuple[int, int]] = Times()
+        self._due: dict[int, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._times) + sum(map(len, self._due.values()))
+
+    def note(self, topic: int, partition: int, at_ms: int) -> None:
+        """Look for expired messages at this time at the latest."""
+        if partition not in self._due.get(topic, ()):
+            self._times.note((topic, partition), at_ms)
+
+    def forget(self, topic: int, partition: int) -> None:
+        """Forget a partition."""
+        self._times.forget((topic, partition))
+        due = self._due.get(topic)
+        if due is not None:
+            due.pop(partition, None)
+            if not due:
+                del self._due[topic]
+
+    def done(self, topic: int, partition: int, next_ms: int | None) -> None:
+        """Note that nothing of a partition is due any more, and when the next message of it expires."""
+        self.forget(topic, partition)
+        if next_ms is not None:
+            self._times.note((topic, partition), next_ms)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether messages of any topic may have expired."""
+        for topic, partition in self._times.due(now_ms):
+            self._due.setdefault(topic, {})[partition] = None
+        return bool(self._due)
+
+    def due(self, topics: Iterable[int] | None) -> list[tuple[int, int]]:
+        """Return the partitions of some topics (None: of all) that `is_due` found, by the time since they are due."""
+        chosen = self._due if topics is None else [each for each in dict.fromkeys(topics) if each in self._due]
+        return [(topic, partition) for topic in chosen for partition in self._due[topic]]
+
+    def next_ms(self) -> int | None:
+        """Return when `is_due` should be asked next: 0 for now, None for never."""
+        if self._due:
+            return 0
+        first = self._times.first()
+        return None if first is None else first[0]

@@ -6,6 +6,8 @@ topic or subscription of the same name that was created later.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from wherry.model.catalog.key import Key
@@ -68,6 +70,10 @@ class Catalog:
         if number is None:
             raise NotFound("topic", name)
         return number
+
+    def found_topics(self, names: Iterable[str]) -> list[int]:
+        """Return the numbers of those topics that exist."""
+        return [self.topics[name] for name in names if isinstance(name, str) and name in self.topics]
 
     def subscription(self, topic: str, name: str) -> int:
         """Return the number of a subscription, or raise `NotFound`."""

@@ -321,7 +321,7 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
     half = len(expiry) // 2
     _insert_in_blocks(partition.expiry, expiry[:half], expiry[half:])
     if half:
-        state.expiry_times.note((topic.number, partition.number), int(expiry[:half].min()))
+        state.expiry_times.note(topic.number, partition.number, int(expiry[:half].min()))
     if len(partition.directory):
         topic.oldest.note(partition.number, int(partition.directory.published_us.min()))
     for reader_image in image.readers:

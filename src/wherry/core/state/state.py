@@ -15,7 +15,7 @@ from wherry.core.index.hashing import hash_strings
 from wherry.core.index.ids import IdIndex
 from wherry.core.index.nonempty import NonEmpty
 from wherry.core.index.table import OffsetTable
-from wherry.core.index.times import Times
+from wherry.core.index.times import ExpiryTimes, Times
 from wherry.core.state import assignment
 from wherry.core.state.bodies import Bodies
 from wherry.core.state.catalog import Catalog
@@ -244,8 +244,8 @@ class State:
     stages: Stages = field(default_factory=Stages)
     texts: Texts = field(default_factory=Texts)
     leases: Leases = field(default_factory=lambda: Leases(0))
-    expiry_times: Times[tuple[int, int]] = field(default_factory=Times)
-    """When messages may next expire, by topic and partition."""
+    expiry_times: ExpiryTimes = field(default_factory=ExpiryTimes)
+    """When messages may next expire, and where that time has come."""
     with_outcomes: dict[int, None] = field(default_factory=dict)
     """Topics that may have outcomes to report."""
     to_wake: dict[int, None] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class State:
     def end_hold(self, topic: TopicState, number: int) -> None:
         """Schedule the removal of messages that expired while they were leased."""
         if len(topic.partitions[number].overdue):
-            self.expiry_times.note((topic.number, number), 0)
+            self.expiry_times.note(topic.number, number, 0)
 
     def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
         """Return the reader of a subscription in a partition that is about to get messages. Make it if missing."""

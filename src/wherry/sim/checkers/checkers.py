@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from wherry.model.catalog.subscription import Subscription
 from wherry.sim.checkers.attempts import attempts_end, failures_count
-from wherry.sim.checkers.evidence import can_bury, dropping, maybe_gone, read_in_log
+from wherry.sim.checkers.evidence import amended, can_bury, dropping, maybe_gone, read_in_log
 from wherry.sim.checkers.fates import fates_are_true, reported_at_last
 from wherry.sim.checkers.logs import (
     growth_stays,
@@ -26,6 +26,7 @@ from wherry.sim.checkers.logs import (
 )
 from wherry.sim.history import Got, History, Sent, Settled, SubscriptionKey
 from wherry.sim.plan import RunPlan
+from wherry.sim.world.clock import EPOCH_US
 
 Checker: TypeAlias = Callable[[History, RunPlan], Iterator[str]]
 Place: TypeAlias = tuple[SubscriptionKey, str]
@@ -216,6 +217,21 @@ def nothing_early(history: History, plan: RunPlan) -> Iterator[str]:
                 yield f"{got.name} came again at {got.end:.3f}, its delay ended at {due:.3f}"
 
 
+def nothing_expired(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a pull gets no message that had expired when the pull began."""
+    if plan.clock_jumps:
+        return
+    changed = amended(history)
+    mortal = {sent.name: sent for sent in history.sent if sent.expires_ms is not None and sent.name not in changed}
+    for got in history.got:
+        sent = mortal.get(got.name)
+        if sent is None or _redriven_between(history, sent.start, got.end):  # a redriven message does not expire
+            continue
+        expired = ((sent.expires_ms or 0) - EPOCH_US // 1000) / 1000 + MARGIN_S
+        if expired < got.start:
+            yield f"{got.name} expired at {expired:.3f}, and a pull that began at {got.start:.3f} got it"
+
+
 def bounds_held(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that no topic holds more than its bound, by its statistics and by the history."""
     for sampled in history.sampled:
@@ -330,6 +346,7 @@ CHECKERS: tuple[Checker, ...] = (
     order_in_pull,
     order_per_key,
     nothing_early,
+    nothing_expired,
     bounds_held,
     dedup,
     all_or_nothing,

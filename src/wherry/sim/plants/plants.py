@@ -38,6 +38,7 @@ from wherry.model.calls.fate import SETTLED
 from wherry.sim import run
 from wherry.sim.patch import patched
 from wherry.sim.plants.aftermath import AFTERMATH_PLANTS
+from wherry.sim.plants.expiry import EXPIRY_PLANTS
 from wherry.sim.plants.routes import ROUTE_PLANTS
 from wherry.sim.plants.rows import ROW_PLANTS
 from wherry.sim.world import world
@@ -443,5 +444,6 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     **ROUTE_PLANTS,
     **ROW_PLANTS,
     **AFTERMATH_PLANTS,
+    **EXPIRY_PLANTS,
 }
 """A name, the plant, a seed that is known to show it, and checkers of which one must find it."""

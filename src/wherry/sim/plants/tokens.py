@@ -20,13 +20,13 @@ def without_upkeep(function: str) -> Any:
     """Skip the upkeep before a decision of this function, so that an expired lease still counts."""
 
     def make(upkeep: Any) -> Any:
-        def skip(self: Shard, now: Any) -> None:
+        def skip(self: Shard, now: Any, about: Any = None) -> None:
             frame = sys._getframe(1)
             while frame is not None:
                 if frame.f_code.co_qualname == function:
                     return
                 frame = frame.f_back  # type: ignore[assignment]
-            upkeep(self, now)
+            upkeep(self, now, about)
 
         return skip
 

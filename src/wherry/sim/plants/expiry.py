@@ -1,0 +1,48 @@
+"""Planted bugs where messages expire in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wherry.broker.commit import shard
+from wherry.core.decide import upkeep
+from wherry.sim.patch import patched
+
+
+@contextmanager
+def wait_for_the_round() -> Iterator[None]:
+    """Have the topics of a decision expire only with the round: a pull before the round gets expired messages.
+
+    Rounds are ten minutes apart, since few pulls come within the 10 ms between two rounds.
+    """
+
+    def make(due: Any) -> Any:
+        def later(state: Any, now: Any, entropy: Any, admits: Any, about: Any = None) -> Any:
+            return due(state, now, entropy, admits, None if about is None else ())
+
+        return later
+
+    with patched(shard, "ROUND_MS", lambda _: 600_000), patched(upkeep, "due", make):
+        yield
+
+
+def forget_beyond_the_bound() -> Any:
+    """Take one partition into a round, and forget that others are due."""
+
+    def make(groups: Any) -> Any:
+        def first(state: Any, places: list[tuple[int, int]], now_ms: int) -> Any:
+            for place in places[1:]:
+                state.expiry_times.forget(*place)
+            return groups(state, places[:1], now_ms)
+
+        return first
+
+    return patched(upkeep, "_groups", make)
+
+
+EXPIRY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "wait for the round": (wait_for_the_round, 0, ("nothing_expired",)),
+    "forget beyond the bound": (forget_beyond_the_bound, 0, ("nothing_expired",)),
+}
