@@ -177,10 +177,16 @@ def _given() -> tuple[Any, ...]:
 
 
 def _report(work: Work) -> None:
-    print("ready", flush=True)
+    _say("ready")
     sys.stdin.readline()
     began, cpu = time.monotonic(), time.process_time()
     found = work() or {}
     ended, cpu = time.monotonic(), time.process_time() - cpu
     sampled = {name: values[:: len(values) // SAMPLE_MAX + 1] for name, values in found.items()}
-    print(json.dumps({"began": began, "ended": ended, "cpu": cpu, "found": sampled}), flush=True)
+    _say(json.dumps({"began": began, "ended": ended, "cpu": cpu, "found": sampled}))
+
+
+def _say(text: str) -> None:
+    """Print a line of any length; `print` itself would cut it at a full pipe where PYTHONUNBUFFERED is set."""
+    with os.fdopen(sys.stdout.fileno(), "w", closefd=False) as out:
+        out.write(text + "\n")

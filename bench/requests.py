@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 from bench.measuring import Measured
 from bench.peers.peer import SIZE
@@ -25,7 +26,7 @@ SECONDS = 3
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
-def measured(node: WherryNode, seconds: float = SECONDS) -> Measured:
+def measured(node: WherryNode, seconds: int = SECONDS) -> Measured:
     """Return requests a second of a publish (`rate`) and of `/healthz`, and what the node took of the processor."""
     alive = sent(node, "/healthz", "", seconds)
     before = node.processor_s()
@@ -39,7 +40,7 @@ def sender() -> str:
     return "wrk" if shutil.which("wrk") is not None else "a sender in Python"
 
 
-def sent(node: WherryNode, path: str, body: str, seconds: float) -> float:
+def sent(node: WherryNode, path: str, body: str, seconds: int) -> float:
     """Send requests as fast as they are answered; return how many a second."""
     if shutil.which("wrk") is not None:
         return _by_wrk(node, path, body, seconds)
@@ -47,14 +48,14 @@ def sent(node: WherryNode, path: str, body: str, seconds: float) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def _by_wrk(node: WherryNode, path: str, body: str, seconds: float) -> float:
+def _by_wrk(node: WherryNode, path: str, body: str, seconds: int) -> float:
     script = node.folder / "wrk.lua"
     lines = ['wrk.headers["Content-Type"] = "application/json"']
     if body:
         lines += ['wrk.method = "POST"', f"wrk.body = {json.dumps(body)}"]
     Path(script).write_text("\n".join(lines))
     url = f"http://127.0.0.1:{node.port}{path}"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "-s", str(script), url]
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Non-2xx" not in said, said
     found = re.search(r"Requests/sec:\s+([\d.]+)", said)
@@ -75,9 +76,8 @@ class Connection(asyncio.Protocol):
         self._answer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         self._answer += data

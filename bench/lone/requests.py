@@ -10,7 +10,9 @@ from bench.peers.wherry import WherryNode
 
 def figures(scale: int) -> list[Figure]:
     """Measure publishes and `/healthz` in turn."""
-    contenders = {"http": Contender(WherryNode, lambda node: requests.measured(node, requests.SECONDS / scale))}
+    contenders = {
+        "http": Contender(WherryNode, lambda node: requests.measured(node, max(1, requests.SECONDS // scale)))
+    }
     with Servers() as servers:
         found = in_turn(servers, f"lone.requests by {requests.sender()}", contenders, scale)["http"]
     against = f"GET /healthz, {requests.CONNECTIONS} connections, by {requests.sender()}"
