@@ -86,7 +86,7 @@ soak-spark: $(tools) ## Spark exactly once while all around it dies (RUNS=200, M
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(MASTER),--master $(MASTER)) \
 		--bad-rows $(or $(ROWS),$(if $(SEED),0,1000000))
 
-bench: $(peers) ## The benchmarks (ONLY=core: one part); writes build/bench.json
+bench: $(peers) ## The benchmarks (ONLY=core, ONLY=lone.delays: one part); writes build/bench.json
 	@mkdir -p build
 	@$(bin)/python -m bench --out build/bench.json $(if $(ONLY),--only $(ONLY))
 

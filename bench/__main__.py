@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 from bench import amqp, core, fair, http, lone, spark, start, stomp
 from bench.figure import Figure, table
+from bench.measuring import progress
 
 PARTS = {
     "start": start.figures,
@@ -19,20 +21,23 @@ PARTS = {
     "fair": fair.figures,
     "spark": spark.figures,
 }
+PIECES = {f"lone.{name}": measure for name, measure in lone.PARTS.items()}
+"""Pieces of a part, which can be measured by themselves."""
 
 
 def main() -> None:
     """Run the parts, print and write."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=sorted(PARTS), help="one part")
+    parser.add_argument("--only", choices=sorted(PARTS | PIECES), help="one part, or a piece of it")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures go")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size: to see that it runs")
     given = parser.parse_args()
     scale = 10 if given.quick else 1
     figures: list[Figure] = []
-    for name, measure in PARTS.items():
-        if given.only in (None, name):
-            figures += measure(scale)
+    for name, measure in ({given.only: (PARTS | PIECES)[given.only]} if given.only else PARTS).items():
+        began = time.monotonic()
+        figures += measure(scale)
+        progress(f"{name} took {time.monotonic() - began:.0f} s\n")
     print(table(figures))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps([figure.row() for figure in figures], indent=2) + "\n")

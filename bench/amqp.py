@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from bench import flow
-from bench.core import _disk as disk
 from bench.figure import Figure
-from bench.peers.peer import Peer, free_port
-from bench.peers.rabbitmq import RabbitMq
-from bench.peers.wherry import WherryMessages
+from bench.measuring import disk
+from bench.peers.peer import served
+from bench.peers.rabbitmq import RabbitMq, parameters
+from bench.peers.wherry import WherryAmqp
 
 COUNTS = {"pika": 40_000, "aio_pika": 10_000, "transient": 40_000, "fanout": 5_000, "priority": 6_000, "calls": 10_000}
 ROUNDS = 3
@@ -28,17 +26,6 @@ WORDS = {
 }
 
 
-class WherryAmqp(WherryMessages):
-    """A node, reached over AMQP."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.amqp_port = free_port()
-
-    def run(self, *command: str, **more: object) -> None:
-        super().run(*command, "--amqp-port", str(self.amqp_port), "--flight-port", "0", **more)
-
-
 def figures(scale: int) -> list[Figure]:
     """Everything about AMQP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
     if not RabbitMq.is_installed():
@@ -46,8 +33,12 @@ def figures(scale: int) -> list[Figure]:
     from bench.amqp_sides import CASES  # noqa: PLC0415  needs pika
 
     rates: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-amqp-") as root, ExitStack() as stack:
-        ports = _servers(Path(root), stack)
+    with (
+        tempfile.TemporaryDirectory(dir=disk(), prefix="bench-amqp-") as root,
+        served(WherryAmqp, Path(root) / "wherry") as ours,
+        served(RabbitMq, Path(root) / "rabbitmq") as theirs,
+    ):
+        ports = {"wherry": ours.reached_at, "rabbitmq": theirs.reached_at}
         for name in CASES:
             for _ in range(ROUNDS):
                 for who, port in ports.items():
@@ -61,25 +52,11 @@ def _figure(what: str, found: dict[str, list[float]]) -> Figure:
     return Figure(f"amqp.{what}", ours, WORDS[what], "RabbitMQ", theirs)
 
 
-def _servers(root: Path, stack: ExitStack) -> dict[str, int]:
-    """Both serve, on these ports."""
-    ports = {}
-    for name, kind in (("wherry", WherryAmqp), ("rabbitmq", RabbitMq)):
-        folder = root / name
-        folder.mkdir()
-        peer: Peer = kind(folder)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.callback(peer.stop)
-        peer.start()
-        ports[name] = peer.amqp_port if isinstance(peer, WherryAmqp) else peer.port
-    return ports
-
-
 def _flow(name: str, port: int, count: int) -> dict[str, float]:
     """Messages a second, by what was measured."""
     import pika  # noqa: PLC0415  an extra
 
-    from bench.amqp_sides import CASES, parameters  # noqa: PLC0415
+    from bench.amqp_sides import CASES  # noqa: PLC0415
 
     with pika.BlockingConnection(parameters(port)) as connection:
         CASES[name].set_up(connection.channel())

@@ -15,6 +15,7 @@ import aio_pika
 import pika
 
 from bench.flow import play
+from bench.peers.rabbitmq import parameters
 
 SIZE = 256
 BODY = bytes(range(256))
@@ -34,11 +35,6 @@ class Case(NamedTuple):
     produce: Callable[[int, int], None]
     consume: Callable[[int, int], None]
     together: bool = True
-
-
-def parameters(port: int) -> pika.ConnectionParameters:
-    """Without heart-beats: a side that is busy must not be taken for dead."""
-    return pika.ConnectionParameters("127.0.0.1", port, heartbeat=0, socket_timeout=30)
 
 
 # ------------------------------------------------------------------------------------------------------------ producing

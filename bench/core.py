@@ -20,6 +20,7 @@ import pyarrow as pa
 import wherry
 from bench import memory, recovery
 from bench.figure import Figure
+from bench.measuring import disk
 from wherry.core.index.runs import SortedRuns
 
 SIZE = 256
@@ -31,7 +32,7 @@ ROUNDS = 5
 def figures(scale: int) -> list[Figure]:
     """Everything about the core."""
     result: list[Figure] = []
-    with tempfile.TemporaryDirectory(dir=_disk(), prefix="bench-") as folder:
+    with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-") as folder:
         root = Path(folder)
         result += _throughput(root, 1_000 // scale)
         for order in ("priority", "timeline"):
@@ -40,13 +41,6 @@ def figures(scale: int) -> list[Figure]:
         result += recovery.singles(root, 200_000 // scale)
     result += memory.figures(scale)
     return result
-
-
-def _disk() -> Path:
-    """The build folder: a temporary folder of the system may be in memory."""
-    folder = Path("build")
-    folder.mkdir(exist_ok=True)
-    return folder.resolve()
 
 
 def messages() -> pa.RecordBatch:

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.core import _disk as disk
 from bench.fair_flood import FLOODS
 from bench.fair_raw import amqp_call, amqp_opened, amqp_publish, short, stomp_connected, stomp_frames
 from bench.figure import Figure
-from bench.http import _quantile as quantile
+from bench.measuring import disk, quantile
 from bench.peers.peer import free_port
 from bench.peers.wherry import SUBSCRIPTION, TOPIC, WherryMessages
 

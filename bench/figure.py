@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bench.measuring import short
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -37,11 +39,7 @@ def table(figures: list[Figure]) -> str:
     """For people."""
     rows = [("name", "value", "unit", "ratio", "against")]
     rows += [
-        (f.name, _short(f.value), f.unit, f"{f.ratio:.2f}", f"{f.against} ({_short(f.against_value)})") for f in figures
+        (f.name, short(f.value), f.unit, f"{f.ratio:.2f}", f"{f.against} ({short(f.against_value)})") for f in figures
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

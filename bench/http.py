@@ -5,23 +5,21 @@ Every figure is measured in the same run as what it is compared with; brokers ta
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bench.core import _disk as disk
+from bench import flow, requests
 from bench.figure import Figure
+from bench.measuring import disk, quantile
 from bench.peers import PEERS
-from bench.peers.peer import SIZE, Peer
-from bench.peers.wherry import TOPIC, WherryBatches, WherryMessages, WherryNode
+from bench.peers.peer import SIZE, served
+from bench.peers.wherry import WherryNode
 
 OURS = ("columns", "batches", "messages")
 COUNTS = {
@@ -34,8 +32,6 @@ COUNTS = {
 }
 ROUNDS = 3
 RATE, RATE_S = 1_000, 8
-CONNECTIONS, WRK_S = 64, 5
-FLOW_S = 120.0
 
 
 class Flow(NamedTuple):
@@ -78,19 +74,14 @@ def _compared(rates: dict[str, list[float]]) -> list[Figure]:
 def _latencies(ages: dict[str, list[float]], syncs: list[float]) -> list[Figure]:
     result = []
     for share, word in ((0.5, "p50"), (0.99, "p99")):
-        ours = _quantile(ages["messages"], share)
-        sync = _quantile(syncs, share)
+        ours = quantile(ages["messages"], share)
+        sync = quantile(syncs, share)
         result.append(Figure(f"http.latency_{word}", ours, f"ms at {RATE:,}/s", f"raw write+fdatasync, {word}", sync))
         for name in ages.keys() - {"messages"}:
             against = f"{PEERS[name].name}, {word}"
-            theirs = _quantile(ages[name], share)
+            theirs = quantile(ages[name], share)
             result.append(Figure(f"http.latency_{word}_by_{name}", ours, f"ms at {RATE:,}/s", against, theirs))
     return result
-
-
-def _quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def _syncs_ms(root: Path) -> list[float]:
@@ -110,85 +101,25 @@ def _syncs_ms(root: Path) -> list[float]:
 
 
 def _flow(folder: Path, name: str, count: int, rate: int | None = None) -> Flow:
-    """Messages a second from the first publish to the last ack, over a fresh server."""
-    folder.mkdir()
-    peer = PEERS[name](folder)
-    try:
-        peer.start()
-        sides = [_side(peer, name, role, count, rate) for role in ("consume", "produce")]
-        for side in sides:
-            _line(side)
-        for side in sides:
-            assert side.stdin is not None
-            side.stdin.write("go\n")
-            side.stdin.flush()
-        consumed, produced = (json.loads(_line(side)) for side in sides)
-        for side in sides:
-            side.wait()
-    finally:
-        peer.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    return Flow(count / (consumed["ended"] - produced["began"]), consumed["ages"])
-
-
-def _side(peer: Peer, name: str, role: str, count: int, rate: int | None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.worker", name, role, str(peer.port), str(count)]
-    if rate is not None and role == "produce":
-        command.append(str(rate))
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def _line(side: subprocess.Popen[str]) -> str:
-    assert side.stdout is not None
-    line = side.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a worker ended without a word: {side.args!r}")
-    return line
+    """Run one producer and one consumer over a fresh server; the rate is from the first publish to the last ack."""
+    with served(PEERS[name], folder) as peer:
+        reports = flow.told(flow.sides("bench.worker", name, peer.port, count, *([] if rate is None else [rate])))
+    seconds = reports["consume"]["ended"] - reports["produce"]["began"]
+    return Flow(count / seconds, reports["consume"]["found"]["age"])
 
 
 def _requests(folder: Path) -> list[Figure]:
-    """One JSON message a request over many connections, by `wrk`, where that is installed."""
-    if shutil.which("wrk") is None:
-        return []
-    folder.mkdir()
-    node = WherryMessages(folder)
-    try:
-        node.start()
-        alive = _wrk(folder, node, "/healthz", "")
-        body = json.dumps({"payload": "x" * SIZE})
-        publish = _wrk(folder, node, f"/v1/topics/{TOPIC}/messages", body)
-    finally:
-        node.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    against = f"GET /healthz, {CONNECTIONS} connections"
-    return [Figure("http.json_requests", publish, f"requests/s, {CONNECTIONS} connections", against, alive)]
-
-
-def _wrk(folder: Path, node: WherryNode, path: str, body: str) -> float:
-    script = folder / "wrk.lua"
-    lines = ['wrk.headers["Content-Type"] = "application/json"']
-    if body:
-        lines += ['wrk.method = "POST"', f"wrk.body = {json.dumps(body)}"]
-    script.write_text("\n".join(lines))
-    url = f"http://127.0.0.1:{node.port}{path}"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{WRK_S}s", "-s", str(script), url]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "Non-2xx" not in said, said
-    found = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    assert found is not None, said
-    return float(found[1])
+    """Measure one JSON message a request over many connections."""
+    with served(WherryNode, folder) as node:
+        found = requests.measured(node)
+    against = f"GET /healthz, {requests.CONNECTIONS} connections"
+    return [Figure("http.json_requests", found["rate"], "requests/s, one JSON message each", against, found["healthz"])]
 
 
 def _idle(folder: Path) -> Figure:
     """Memory of a node that serves and does nothing."""
-    folder.mkdir()
-    node = WherryBatches(folder)
-    try:
-        node.start()
-        size: Any = node.resident_bytes()
-    finally:
-        node.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with served(WherryNode, folder) as node:
+        size = node.resident_bytes()
     bare = subprocess.run(
         [sys.executable, "-c", "import pyarrow, numpy; print(open('/proc/self/statm').read().split()[1])"],
         capture_output=True,

@@ -37,7 +37,7 @@ Grow = Callable[[Broker, int, int], Awaitable[Sequence[object]]]
 def figures(scale: int) -> list[Figure]:
     """Every case, each in a process of its own."""
     return [
-        Figure(f"core.{name}", _measured(name, few // scale, many // scale), unit, against, limit)
+        Figure(f"core.{name}", measured(name, few // scale, many // scale), unit, against, limit)
         for name, few, many, unit, against, limit in (
             ("fifo_bytes", 1_000_000, 5_000_000, "bytes a waiting message, batches of 1,000", "1 byte", 1.0),
             ("fifo_bytes_single", 20_000, 100_000, "bytes a waiting message, published alone", "24 bytes", 24.0),
@@ -48,7 +48,8 @@ def figures(scale: int) -> list[Figure]:
     ]
 
 
-def _measured(name: str, few: int, many: int) -> float:
+def measured(name: str, few: int, many: int) -> float:
+    """Measure one case in a process of its own; return bytes for each message or consumer."""
     command = [sys.executable, "-m", "bench.memory", name, str(few), str(many)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

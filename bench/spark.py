@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import flight
 
-from bench.core import _disk as disk
+from bench import flow
 from bench.figure import Figure
-from bench.http import _line, _quantile, _side
+from bench.measuring import disk, quantile
 from bench.peers.peer import free_port
 from bench.peers.wherry import WherryMessages
 
@@ -238,10 +238,10 @@ def _live(here: Node) -> list[Figure]:
         result += [
             Figure(
                 f"spark.live_{word}_{way}",
-                _quantile(during, share),
+                quantile(during, share),
                 "ms beside a full scan",
                 f"idle, {word}",
-                _quantile(idle, share),
+                quantile(idle, share),
             )
             for share, word in ((0.5, "p50"), (0.99, "p99"))
         ]
@@ -250,17 +250,8 @@ def _live(here: Node) -> list[Figure]:
 
 def _paced(here: Node) -> list[float]:
     """Ages of messages at a steady rate."""
-    sides = [_side(here, "messages", role, LIVE_RATE * LIVE_S, LIVE_RATE) for role in ("consume", "produce")]
-    for side in sides:
-        _line(side)
-    for side in sides:
-        assert side.stdin is not None
-        side.stdin.write("go\n")
-        side.stdin.flush()
-    consumed, _ = (json.loads(_line(side)) for side in sides)
-    for side in sides:
-        side.wait()
-    ages: list[float] = consumed["ages"]
+    reports = flow.told(flow.sides("bench.worker", "messages", here.port, LIVE_RATE * LIVE_S, LIVE_RATE))
+    ages: list[float] = reports["consume"]["found"]["age"]
     return ages[LIVE_RATE:]
 
 

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.core import _disk as disk
 from bench.figure import Figure
+from bench.measuring import disk
 from bench.peers.peer import Peer
 from bench.peers.redis import Redis
 from bench.peers.wherry import WherryMessages

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench import flow, stomp_stalled
-from bench.core import _disk as disk
 from bench.figure import Figure
+from bench.measuring import disk
 from bench.peers.peer import free_port
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.wherry import WherryMessages

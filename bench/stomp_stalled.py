@@ -14,7 +14,7 @@ from typing import Protocol
 from urllib.request import urlopen
 
 from bench.figure import Figure
-from bench.http import _quantile
+from bench.measuring import quantile
 
 COUNT, BEFORE = 1_000_000, 100_000
 GROUP = 50
@@ -55,7 +55,7 @@ def figures(node: Node, scale: int) -> list[Figure]:
     good.close()
     return [
         Figure(
-            "stomp.stalled_p99", _quantile(during, 0.99), "ms beside one that stalls", "before", _quantile(before, 0.99)
+            "stomp.stalled_p99", quantile(during, 0.99), "ms beside one that stalls", "before", quantile(before, 0.99)
         ),
         Figure("stomp.stalled_memory", after / 1e6, "MB, node, then", "before", memory / 1e6),
         Figure("stomp.stalled_bytes", sent, "bytes until it was cut off", "what it declared", BUFFER_BYTES),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 
 from bench.peers.peer import SIZE, Peer, age_ms, message, paced
@@ -15,10 +14,7 @@ class Beanstalkd(Peer):
 
     name = "beanstalkd"
     promise = "-f0: fsync at every write"
-
-    @staticmethod
-    def is_installed() -> bool:
-        return shutil.which("beanstalkd") is not None
+    programs = ("beanstalkd",)
 
     def start(self) -> None:
         data = self.folder / "data"

@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 
-from bench.peers.peer import Peer, age_ms, message, paced
+from bench.peers.nats import Nats
+from bench.peers.peer import age_ms, message, paced
 
 SUBJECT, STREAM, DURABLE = "bench.m", "BENCH", "workers"
 IN_FLIGHT = 256
 FETCH = 500
 
 
-def _server() -> str | None:
-    """On the path, or where pip puts programs."""
-    beside = Path(sys.executable).with_name("nats-server")
-    return str(beside) if beside.exists() else shutil.which("nats-server")
-
-
-class JetStream(Peer):
+class JetStream(Nats):
     """Publishes in flight, fetches in batches, acks of each message."""
 
     name = "NATS JetStream, nats-py"
     promise = "sync_interval: always"
 
-    @staticmethod
-    def is_installed() -> bool:
-        return _server() is not None and find_spec("nats") is not None
+    def settings(self) -> str:
+        return f'jetstream {{ store_dir: "{self.folder / "data"}", sync_interval: always }}\n'
 
     def start(self) -> None:
-        conf = self.folder / "nats.conf"
-        conf.write_text(
-            f'listen: "127.0.0.1:{self.port}"\n'
-            f'jetstream {{ store_dir: "{self.folder / "data"}", sync_interval: always }}\n'
-        )
-        self.run(_server() or "nats-server", "-c", str(conf))
-        self.wait_until(self.accepts)
+        super().start()
         asyncio.run(_make(self.port))
 
     @staticmethod

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-from importlib.util import find_spec
 from typing import Any
 
 from bench.peers.peer import Peer, age_ms, free_port, message, paced
@@ -20,15 +18,13 @@ class RabbitMq(Peer):
 
     name = "RabbitMQ quorum queue, pika"
     promise = "publisher confirms"
+    programs = ("rabbitmq-server",)
+    clients = ("pika",)
     plugins = ""
 
     def settings(self) -> str:
         """More lines of its configuration."""
         return ""
-
-    @staticmethod
-    def is_installed() -> bool:
-        return shutil.which("rabbitmq-server") is not None and find_spec("pika") is not None
 
     def start(self) -> None:
         self.folder.chmod(0o777)
@@ -57,7 +53,7 @@ class RabbitMq(Peer):
         if not self.accepts():
             return False
         try:
-            with pika.BlockingConnection(_parameters(self.port)) as connection:
+            with pika.BlockingConnection(parameters(self.port)) as connection:
                 channel = connection.channel()
                 channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
         except (pika.exceptions.AMQPError, OSError):
@@ -102,33 +98,39 @@ class RabbitMq(Peer):
 
         pace = paced(count, rate)
         properties = pika.BasicProperties(delivery_mode=2)
-        connection = pika.SelectConnection(_parameters(port), on_open_callback=on_open)
+        connection = pika.SelectConnection(parameters(port), on_open_callback=on_open)
         connection.add_on_close_callback(lambda *_: connection.ioloop.stop())
         connection.ioloop.start()
 
     @staticmethod
     def consume(port: int, count: int) -> list[float]:
-        import pika
-
-        ages: list[float] = []
-        with pika.BlockingConnection(_parameters(port)) as connection:
-            channel = connection.channel()
-            channel.basic_qos(prefetch_count=PREFETCH)
-            unacked = 0
-            for method, _, body in channel.consume(QUEUE, inactivity_timeout=0.005):
-                if method is not None:
-                    ages.append(age_ms(body))
-                    unacked += 1
-                    last = method.delivery_tag
-                if unacked and (unacked >= PREFETCH // 2 or method is None or len(ages) == count):
-                    channel.basic_ack(last, multiple=True)
-                    unacked = 0
-                if len(ages) == count:
-                    break
-        return ages
+        return consumed(port, QUEUE, count)
 
 
-def _parameters(port: int) -> Any:
+def consumed(port: int, queue: str, count: int) -> list[float]:
+    """Consume from a queue, and ack multiples; return the ages of the messages."""
+    import pika
+
+    ages: list[float] = []
+    with pika.BlockingConnection(parameters(port)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=PREFETCH)
+        unacked = 0
+        for method, _, body in channel.consume(queue, inactivity_timeout=0.005):
+            if method is not None:
+                ages.append(age_ms(body))
+                unacked += 1
+                last = method.delivery_tag
+            if unacked and (unacked >= PREFETCH // 2 or method is None or len(ages) == count):
+                channel.basic_ack(last, multiple=True)
+                unacked = 0
+            if len(ages) == count:
+                break
+    return ages
+
+
+def parameters(port: int) -> Any:
+    """Return how pika connects: without heart-beats, since a side that is busy must not be taken for dead."""
     import pika
 
     return pika.ConnectionParameters("127.0.0.1", port, heartbeat=0, socket_timeout=30)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from importlib.util import find_spec
-
 from bench.peers.peer import Peer, age_ms, message, paced
 
 STREAM, GROUP = "bench", "workers"
@@ -16,15 +13,14 @@ class Redis(Peer):
 
     name = "Redis Streams"
     promise = "appendfsync always"
-
-    @staticmethod
-    def is_installed() -> bool:
-        return shutil.which("redis-server") is not None and find_spec("redis") is not None
+    programs = ("redis-server",)
+    clients = ("redis",)
 
     def start(self) -> None:
         self.run(
             *("redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
             *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
+            *("--auto-aof-rewrite-percentage", "0"),  # a rewrite would fork in the middle of a run
         )
         self.wait_until(self.accepts)
         import redis

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from bench.peers.peer import SIZE, Peer, age_ms, message
+from bench.peers.peer import SIZE, Peer, age_ms, free_port, message
 
 TOPIC, SUBSCRIPTION = "bench", "workers"
 ROWS = 1_000
@@ -22,28 +23,39 @@ IN_FLIGHT = 4
 
 T = TypeVar("T")
 
+Settings = dict[str, Any]
+
 
 class WherryNode(Peer):
     """`wherry serve` on a directory, as it is without settings, fsync before every confirm."""
 
+    name = "Wherry"
     promise = "fdatasync before the answer"
-
-    @staticmethod
-    def is_installed() -> bool:
-        return True
+    clients = ("wherry.client.client", "uvloop")  # `wherry` alone loads its names when they are used
 
     def start(self) -> None:
         command = (sys.executable, "-m", "wherry.node", "--data", str(self.folder / "data"), "--port", str(self.port))
         # Ports that this run does not use are the system's choice: another node may serve on this machine.
         others = {f"WHERRY_{wire}_PORT": "0" for wire in ("FLIGHT", "AMQP", "STOMP")}
-        self.run(*command, "--log-level", "warning", env={**others, **os.environ})
+        self.run(*command, "--log-level", "warning", env={**others, **os.environ, **self.environment()})
         self.wait_until(self.accepts)
+        self.create({TOPIC: {}}, {SUBSCRIPTION: {}})
+
+    def environment(self) -> dict[str, str]:
+        """Return what its process has in its environment beside ours."""
+        return {}
+
+    def create(self, topics: Mapping[str, Settings], subscriptions: Mapping[str, Settings]) -> None:
+        """Create topics with their settings, and subscriptions of each; those that are there stay."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        for path in (f"/v1/topics/{TOPIC}", f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"):
-            connection.request("PUT", path)
-            answer = connection.getresponse()
-            assert answer.status in (200, 201), answer.read()
-            answer.read()
+        for topic, fields in topics.items():
+            place = f"/v1/topics/{topic}"
+            wanted = {place: fields} | {f"{place}/subscriptions/{name}": each for name, each in subscriptions.items()}
+            for path, body in wanted.items():
+                connection.request("PUT", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                assert answer.status in (200, 201), answer.read()
+                answer.read()
         connection.close()
 
     def resident_bytes(self) -> int:
@@ -95,6 +107,21 @@ class WherryMessages(WherryNode):
         return _run(_consume_messages(port, count))
 
 
+class WherryAmqp(WherryNode):
+    """A node, reached over AMQP."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.amqp_port = free_port()
+
+    @property
+    def reached_at(self) -> int:
+        return self.amqp_port
+
+    def environment(self) -> dict[str, str]:
+        return {"WHERRY_AMQP_PORT": str(self.amqp_port)}
+
+
 class WherryLone(WherryNode):
     """`await client.publish()`, `async for` and `await ack()`, one after the other, over the native wire."""
 
@@ -115,6 +142,17 @@ class WherryLoneHttp(WherryLone):
 
     name = "Wherry, one by one over HTTP"
     wire = "http"
+
+
+async def at_pace(count: int, rate: int | None) -> AsyncIterator[int]:
+    """Count steps, at most `rate` a second; the loop runs on meanwhile."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for number in range(count):
+        wait = 0.0 if rate is None else start + number / rate - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        yield number
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -193,15 +231,7 @@ async def _produce_messages(port: int, count: int, rate: int | None) -> None:
         wherry.connect(f"http://127.0.0.1:{port}") as client,
         client.producer(TOPIC) as producer,
     ):
-        if rate is None:
-            for _ in range(count):
-                await producer.publish(message())
-            return
-        start = asyncio.get_running_loop().time()
-        for number in range(count):
-            wait = start + number / rate - asyncio.get_running_loop().time()
-            if wait > 0:
-                await asyncio.sleep(wait)
+        async for _ in at_pace(count, rate):
             await producer.publish(message())
 
 
@@ -225,11 +255,7 @@ async def _produce_alone(port: int, count: int, rate: int | None, wire: Any) -> 
     import wherry
 
     async with wherry.connect(f"http://127.0.0.1:{port}", wire=wire) as client:
-        start = asyncio.get_running_loop().time()
-        for number in range(count):
-            wait = 0.0 if rate is None else start + number / rate - asyncio.get_running_loop().time()
-            if wait > 0:
-                await asyncio.sleep(wait)
+        async for _ in at_pace(count, rate):
             await client.publish(TOPIC, message())
 
 
