@@ -118,6 +118,8 @@ class NativeSession(asyncio.Protocol):
         self.opened: asyncio.Future[ServerHello] = self._loop.create_future()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         transport.set_protocol(self)
+        if transport.is_closing():  # the protocol before this one was told
+            self._loop.call_soon(self.connection_lost, None)
         transport.write(encode_hello(ClientHello(name="wherry-python", features=("arrow",))))
 
     # ------------------------------------------------------------------------------------------------------ requests

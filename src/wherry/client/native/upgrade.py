@@ -18,7 +18,10 @@ SWITCHED = 101
 
 
 class UpgradeAnswer(asyncio.Protocol):
-    """Reads the answer to the upgrade. `answer` is None if the server closed without one, or sent no HTTP/1."""
+    """Reads the answer to the upgrade. `answer` is None if the server closed without one, or sent no HTTP/1.
+
+    The first frames may arrive before the session takes over the connection: they are added to the body of a 101.
+    """
 
     def __init__(self) -> None:
         self._got = b""
@@ -28,6 +31,9 @@ class UpgradeAnswer(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self.answer.done():
+            self._add(data)
+            return
         self._got += data
         head, end, rest = self._got.partition(b"\r\n\r\n")
         if end:
@@ -38,6 +44,11 @@ class UpgradeAnswer(asyncio.Protocol):
     def connection_lost(self, fault: Exception | None) -> None:
         head, end, rest = self._got.partition(b"\r\n\r\n")
         self._done(_answer(head, rest) if end else None)
+
+    def _add(self, data: bytes) -> None:
+        answer = self.answer.result()
+        if answer is not None and answer.status == SWITCHED:
+            answer.body = bytes(answer.body) + data
 
     def _read(self, head: bytes, rest: bytes) -> None:
         answer = _answer(head, rest)

@@ -9,6 +9,7 @@ from wherry.broker.calls.consumer import Consumer
 from wherry.broker.commit.gathering import Submission
 from wherry.client.native import session as client_session
 from wherry.client.native import stream as client_stream
+from wherry.client.native.upgrade import UpgradeAnswer
 from wherry.sim.patch import patched
 from wherry.wire.native import intake, outgoing, publishing
 from wherry.wire.native import session as native
@@ -171,6 +172,11 @@ def ack_the_neighbour() -> Any:
     return patched(client_stream, "encode_settle", make)
 
 
+def lose_frames_behind_the_answer() -> Any:
+    """Let the client drop what arrives between the answer to the upgrade and the start of the session."""
+    return patched(UpgradeAnswer, "_add", lambda _: lambda self, data: None)
+
+
 NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "confirm a native publish before the sync": (confirm_before_the_sync, 0, ("nobody_loses",)),
     "confirm one too far": (confirm_one_too_far, 0, ("confirmed_in_place",)),
@@ -183,6 +189,7 @@ NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "keep what the lost held": (keep_what_the_lost_held, 0, ("nothing_kept",)),
     "overtake an Arrow stream": (overtake_an_arrow_stream, 4, ("order_kept",)),
     "count on wrongly": (count_on_wrongly, 1, ("confirmed_in_place",)),
+    "lose frames behind the answer": (lose_frames_behind_the_answer, 272, ("rules_kept", "answers_come")),
     "ack the neighbour": (ack_the_neighbour, 2, ("nobody_loses", "acked_stays_acked")),
 }
 """Each bug, the first seed that shows it in the run with the native wire, and the checkers that may find it."""

@@ -46,6 +46,10 @@ class Peer(asyncio.Transport):
         self.frames += self._reader.feed(bytes(data))
         assert self._reader.fault is None, self._reader.fault
 
+    def is_closing(self) -> bool:
+        """Return whether the session has closed it."""
+        return self.is_cut
+
     def writelines(self, chunks: Any) -> None:
         """Read chunks as one write."""
         self.write(b"".join(chunks))

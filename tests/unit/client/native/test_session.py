@@ -14,6 +14,7 @@ from tests.unit.client.native.peer import Peer, turn
 from wherry.client.frames import encode
 from wherry.client.link.transport import ClientRequest
 from wherry.client.native import session as module
+from wherry.client.native.session import NativeSession
 from wherry.model.schema import compact
 from wherry.wire.native.codec.calls import AnswerHead, encode_answer
 from wherry.wire.native.codec.documents import encode_moved
@@ -307,6 +308,19 @@ def test_a_connection_that_is_lost_fails_what_is_under_way_and_nothing_else():
                 await each
         await room  # it finds another connection
         assert peer.session.lost.done()
+
+    run(main)
+
+
+def test_a_session_that_takes_over_a_connection_which_is_lost_already_ends():
+    async def main() -> None:
+        peer = Peer()
+        peer.close()
+        late = NativeSession(peer, 30.0, peer.ended.append)
+        await turn()
+        with pytest.raises(wherry.Unavailable, match="without an answer"):
+            await late.opened
+        assert late.lost.done()
 
     run(main)
 

@@ -38,6 +38,12 @@ def test_an_answer_is_read_however_it_is_cut(step):
     assert answer_to(REFUSED[:-1], step, lost=True).status == 503
 
 
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_frames_behind_a_101_are_kept_until_the_session_reads_them(step):
+    assert answer_to(SWITCHED + b"frames, and more", step).body == b"frames, and more"
+    assert answer_to(REFUSED + b"more", 1).body == b'{"code":"busy"}'
+
+
 @pytest.mark.parametrize(
     "data",
     [
