@@ -14,6 +14,7 @@ from wherry.model.catalog.subscription import Subscription
 from wherry.model.errors import CutOff, DiskFull, NotFound, StaleLease, WherryError
 from wherry.sim.clients.producers import name_of
 from wherry.sim.history import Got, History, Outcome, Settled, SubscriptionKey, Torn
+from wherry.sim.world.errors import Killed
 from wherry.sim.world.world import LOST, World
 
 Kind: TypeAlias = Literal["ack", "nack", "dead", "release", "renew"]
@@ -30,7 +31,8 @@ class Receiver:
     history: History
     """Records what this consumer was delivered and what it settled."""
     _joined: Consumer | None = field(default=None, repr=False)
-    _life: int = -1
+    _joined_at: Broker | None = field(default=None, repr=False)
+    """The broker that it joined. A consumer of a dead broker ends with it: it is not asked again."""
 
     @property
     def subscription(self) -> SubscriptionKey:
@@ -78,13 +80,18 @@ class Receiver:
     async def pull(self, count: int, wait_ms: int) -> Delivery | None:
         """Join if necessary, pull, and record what came."""
         world = self.world
-        if self._joined is None or self._life != world.life:
+        if self._joined is None or world.broker not in (self._joined_at, None):
             self._joined = await world.call(self._join)
-            self._life = world.life
         joined = self._joined
+
+        async def ask(broker: Broker) -> Delivery:
+            if broker is not self._joined_at:
+                raise Killed("the broker that the consumer had joined is dead")
+            return await joined.pull(count, wait_ms=wait_ms)
+
         start = world.now()
         try:
-            got = await world.call(lambda broker: joined.pull(count, wait_ms=wait_ms))
+            got = await world.call(ask)
         except (*LOST, WherryError):
             self.history.torn.append(Torn(self.subscription, start, world.now()))
             raise
@@ -92,6 +99,7 @@ class Receiver:
         return got
 
     async def _join(self, broker: Broker) -> Consumer:
+        self._joined_at = broker
         return await broker.consumer(*self.subscription, f"{self.name}-{self.world.next_group()}")
 
     def _note(self, got: Delivery, consumer: str, start: float) -> None:
@@ -124,7 +132,12 @@ class Receiver:
         joined, self._joined = self._joined, None
         if joined is not None:
             self.history.left[joined.id] = self.world.now()
-            await self.world.call(lambda broker: joined.close())
+
+            async def close(broker: Broker) -> None:
+                if broker is self._joined_at:
+                    await joined.close()
+
+            await self.world.call(close)
 
     async def settle(self, kind: Kind, got: Delivery, rows: list[int] | None) -> None:
         """Settle by token, as a client over a network does, with the broker that runs now."""
