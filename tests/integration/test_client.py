@@ -16,7 +16,7 @@ from tests.integration.worlds import AT_ONCE, on_each
 @on_each
 @pytest.mark.rows("A18")
 async def test_what_is_published_is_pulled_and_acked_once(world):
-    await world.jobs()
+    await world.jobs(lease_ms=3_000)
     published = await world.client.publish(
         "jobs", [b"a", "b", wherry.Message(payload=b"c", key="k", headers={"h": "1"})]
     )
@@ -26,7 +26,7 @@ async def test_what_is_published_is_pulled_and_acked_once(world):
     last = batch.messages()[2]
     assert (last.id, last.key, last.headers, last.attempt, last.offset) == ("0-2", "k", {"h": "1"}, 1, 2)
     await batch.ack()
-    await world.later(500)
+    await world.later(3_000)
     assert len(await world.pull()) == 0
     assert (await world.client.stats("jobs")).subscriptions[0].lag == 0
 
@@ -61,7 +61,7 @@ async def test_a_nack_comes_back_after_its_delay_and_not_before(world):
 @on_each
 @pytest.mark.rows("A18", "A6")
 async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
-    await world.jobs(retry=AT_ONCE)
+    await world.jobs(lease_ms=400, retry=AT_ONCE)
     await world.client.publish("jobs", [b"a"])
     late = await world.pull()
     await world.later(500)
@@ -76,11 +76,11 @@ async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
 @on_each
 @pytest.mark.rows("A18", "A5")
 async def test_a_lease_is_extended_for_long_work(world):
-    await world.jobs()
+    await world.jobs(lease_ms=6_000)
     await world.client.publish("jobs", [b"a"])
     batch = await world.pull()
-    for _ in range(5):
-        await world.later(250)
+    for _ in range(3):
+        await world.later(2_100)
         await batch.renew()
         assert len(await world.pull()) == 0
     await batch.ack()

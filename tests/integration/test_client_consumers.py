@@ -90,7 +90,7 @@ async def test_a_consumer_renews_the_lease_of_work_ten_times_its_length(world):
 @on_each
 @pytest.mark.rows("A6")
 async def test_a_consumer_whose_lease_is_lost_is_told(world):
-    await world.jobs()
+    await world.jobs(lease_ms=400)
     await world.client.publish("jobs", [b"a", b"b"])
     async with world.client.consumer("jobs", "workers", renew=False) as consumer:
         async for message in consumer:

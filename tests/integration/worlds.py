@@ -42,10 +42,10 @@ class World:
             await asyncio.sleep(ms / 1000 + 0.02)
 
     async def jobs(self, **fields: Any) -> None:
-        """A topic with one subscription, and leases that are short enough to wait for."""
+        """A topic with one subscription, and leases that no busy machine outlasts."""
         own = {name: fields.pop(name) for name in list(fields) if name in ("order", "partitions")}
         await self.client.create_topic("jobs", **own)
-        await self.client.subscribe("jobs", "workers", **{"lease_ms": 400, **fields})
+        await self.client.subscribe("jobs", "workers", **{"lease_ms": 60_000, **fields})
 
     async def pull(self, messages: int = 1_000, wait_ms: int = 0) -> wherry.Batch:
         return await self.client.pull("jobs", "workers", messages, wait_ms=wait_ms)

@@ -174,7 +174,7 @@ def spoken(wire, heartbeat=0):
 @pytest.mark.parametrize("wire", LINKS)
 def test_a_session_says_the_same_however_its_bytes_are_cut(wire):
     async def answered(world, pieces):
-        connection, line = (world._amqp if wire == "amqp" else world._stomp).connection(), Line()
+        connection, line = world._servers[wire].connection(), Line()
         connection.connection_made(line)
         for said in spoken(wire):
             fed(connection, said, pieces)
@@ -200,8 +200,8 @@ def without_names(said):
 def test_a_connection_shows_that_it_is_there_and_ends_one_that_does_not_by_the_clock_that_it_is_given():
     async def work(world):
         now = [100.0]
-        world._amqp.clock = lambda: now[0]
-        connection, line = world._amqp.connection(), Line()
+        world._servers["amqp"].clock = lambda: now[0]
+        connection, line = world._servers["amqp"].connection(), Line()
         connection.connection_made(line)
         fed(connection, spoken("amqp", heartbeat=10)[0], lambda: 1 << 20)
         line.said.clear()
