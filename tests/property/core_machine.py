@@ -173,6 +173,7 @@ class Core(RuleBasedStateMachine):
                     if message.places[name].where in naive.ACTIVE:
                         self.naive.bury(message, name)
         self.naive.remove(going, "expired")
+        self.naive.withdraw(self.naive.expired(self.now_ms), bury=self.topic.config.expired == "dead-letter")
 
     def removed_by(self, entries: list[Entry], reason: str) -> list[naive.Message]:
         return [

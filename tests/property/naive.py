@@ -111,7 +111,8 @@ class Queue:
         if not self.is_open(message):
             return "dead" if message.is_dead_somewhere() else message.why or "settled"
         for place in message.places.values():
-            done = place.where == "settled" and not place.before and message.version == 1
+            anew = place.before or message.version > 1 or message.why == "expired"
+            done = place.where == "settled" and not anew
             if done or place.where in ("leased", "dead") or place.attempts:
                 return "delivered"
         return "scheduled" if message.due is not None and message.due > now else "waiting"
@@ -349,16 +350,26 @@ class Queue:
         """A new subscription is still being told of it."""
         return any(message.places[name].where == "backlog" for name in self.durable())
 
+    def expired(self, now: int) -> list[Message]:
+        """What counts and is past its time."""
+        return [m for m in self.counted() if m.expires is not None and m.expires <= now and not m.immortal]
+
     def due_to_expire(self, now: int) -> list[Message]:
-        return [
-            message
-            for message in self.counted()
-            if message.expires is not None
-            and message.expires <= now
-            and not message.immortal
-            and not self.held_by_durable(message)
-            and not self.expected_by_durable(message)
-        ]
+        expired = self.expired(now)
+        return [m for m in expired if not self.held_by_durable(m) and not self.expected_by_durable(m)]
+
+    def withdraw(self, held: Iterable[Message], *, bury: bool) -> None:
+        """What has expired waits for nobody, also if one subscription holds it."""
+        for message in held:
+            for name, place in message.places.items():
+                if place.where not in ("waiting", "delayed"):
+                    continue
+                if bury and self.subscriptions[name].durable:
+                    self.bury(message, name)
+                else:
+                    message.places[name] = Place("settled", before=place.before)
+                    message.why = "expired" if self.subscriptions[name].durable else message.why
+        self.settle_up()
 
     def restart(self) -> None:
         """Leases and ephemeral subscriptions do not outlive the process."""

@@ -24,7 +24,7 @@ from wherry.model.row_batch import RowBatch
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-Settled: TypeAlias = Literal["acked", "discarded"]
+Settled: TypeAlias = Literal["acked", "discarded", "expired"]
 Removed: TypeAlias = Literal["cancelled", "expired", "dropped", "trimmed"]
 
 

@@ -126,11 +126,9 @@ class Shard:
         """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
         self._upkept: tuple[int, int] = (-1, -1)
-        """When `upkeep` was last called, by both clocks in milliseconds; reset when messages arrive."""
-        self._last_round: tuple[int, int] = (-1, -1)
-        """When messages last expired in all topics."""
+        """When `upkeep` was last called, by both clocks in milliseconds."""
         self._round_at_ms = 0
-        """When they may next do so, by the monotonic clock, except before a decision that is about all topics."""
+        """When messages may next expire in all topics, by the monotonic clock; sooner before a decision about all."""
         self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
@@ -145,14 +143,14 @@ class Shard:
         """
         moment = (now.wall_ms, now.steady_ms)
         expiry_times = self.state.expiry_times
-        if moment == self._upkept and (moment == self._last_round or not expiry_times.is_due(now.wall_ms)):
+        if moment == self._upkept and not expiry_times.is_due(now.wall_ms):
             return
         self._upkept = moment
         topics: list[int] | None = None
         if about is not None and now.steady_ms < self._round_at_ms:
             topics = self.state.catalog.found_topics(about)
         elif expiry_times.is_due(now.wall_ms):
-            self._last_round, self._round_at_ms = moment, now.steady_ms + ROUND_MS
+            self._round_at_ms = now.steady_ms + ROUND_MS
         for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle, topics):
             self.commit([entry])
         self.waiters.wake()  # leases that ended give room to waiting consumers
@@ -327,8 +325,6 @@ class Shard:
         if self.arrivals:
             for stored in effects.stored:
                 self.arrivals.came(stored.topic)
-        if effects.stored:
-            self._upkept = (-1, -1)  # new messages may have expired already, in this very millisecond
         for stored in effects.stored:
             at, index = position, stored.batch_index
             if stored.staged is not None:

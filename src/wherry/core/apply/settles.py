@@ -36,6 +36,9 @@ _WHY = {"cancelled": CANCELLED, "expired": EXPIRED, "dropped": DROPPED, "trimmed
 def _settle(step: Step, op: ops.Settle) -> None:
     subscription = step.state.subscriptions[op.subscription]
     partition = subscription.topic.partitions[op.partition]
+    if op.outcome == "expired":
+        _expire_for_one(step, subscription, partition, from_ranges(op.ranges))
+        return
     if len(op.ranges) == 2:
         first, stop = op.ranges.tolist()
         subscription.count(op.outcome, stop - first)
@@ -44,6 +47,19 @@ def _settle(step: Step, op: ops.Settle) -> None:
     else:
         subscription.count(op.outcome, int((op.ranges[1::2] - op.ranges[::2]).sum()))
     _settle_reader(step, subscription, partition, from_ranges(op.ranges))
+
+
+def _expire_for_one(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:
+    """End messages for a subscription where they waited, while another one holds them."""
+    if subscription.config.durable:
+        subscription.topic.count("expired", _newly_expired(partition, offset))
+        partition.end(offset, EXPIRED)
+    _settle_reader(step, subscription, partition, offset)
+
+
+def _newly_expired(partition: Partition, offset: Int64) -> int:
+    """Return how many messages did not expire before, for another subscription."""
+    return int((partition.ends.get(offset, "why", 0) != EXPIRED).sum())
 
 
 def _settle_run(step: Step, subscription: SubscriptionState, partition: Partition, first: int, stop: int) -> bool:
@@ -163,12 +179,12 @@ def _remove(step: Step, op: ops.Remove) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
     offset = from_ranges(op.ranges)
+    topic.count(op.reason, _newly_expired(partition, offset) if op.reason == "expired" else len(offset))
     _end_ephemeral_leases(step, partition, offset)
     partition.end(offset[is_open(partition, offset)], _WHY[op.reason])
     topic.give_back(partition.remove(offset))
     for subscription in topic.subscriptions.values():
         _free_keys(step, subscription, partition)
-    topic.count(op.reason, len(offset))
     step.effects.touched[topic.number, partition.number] = partition
     check_ended(step, topic, partition, offset)
 

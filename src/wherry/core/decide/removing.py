@@ -31,6 +31,36 @@ def removal_ops(
     return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), why)]
 
 
+def expiry_ops(topic: TopicState, partition: Partition, free: Int64, held: Int64, dying: int) -> list[AnyOp]:
+    """Return the operations that remove expired messages, and take from other subscriptions what one of them holds."""
+    bury = topic.config.expired == "dead-letter"
+    removed = removal_ops(topic, partition, free, "expired", bury=bury, dying=dying)
+    if len(held) == 0:
+        return removed
+    room = max(0, topic.config.dead_messages_max - topic.dead - dying - buried_in(removed)) if bury else 0
+    return [*removed, *_withdrawal_ops(topic, partition, held, room)]
+
+
+def buried_in(steps: list[AnyOp]) -> int:
+    """Return how many dead letters some operations make."""
+    return sum(len(op.offsets) for op in steps if isinstance(op, ops.Bury))
+
+
+def _withdrawal_ops(topic: TopicState, partition: Partition, offset: Int64, room: int) -> list[AnyOp]:
+    """Return the operations that end messages for each subscription where they wait; `room` of them as dead letters."""
+    steps: list[AnyOp] = []
+    for number, reader in (*partition.readers.items(), *partition.ephemeral.items()):
+        gone = reader.keeps_waiting(offset)
+        dead = gone[: room if number > 0 else 0]
+        gone, room = gone[len(dead) :], room - len(dead)
+        if len(dead):
+            ranks = reader.ranks(dead)
+            steps.append(ops.Bury(topic.number, number, partition.number, dead, ranks, "expired", "", failed=False))
+        if len(gone):
+            steps.append(ops.Settle(number, partition.number, to_ranges(gone), "expired"))
+    return steps
+
+
 def _bury_ops(topic: TopicState, partition: Partition, offset: Int64, reason: str, dying: int) -> list[AnyOp]:
     """Return operations that make a message a dead letter of each subscription that had not settled it.
 

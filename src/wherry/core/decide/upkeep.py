@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.decide.leasing import Now
-from wherry.core.decide.removing import removal_ops
+from wherry.core.decide.removing import buried_in, expiry_ops
 from wherry.core.decide.settling import (
     Ending,
     Entropy,
@@ -119,7 +119,8 @@ def _groups(state: State, places: list[tuple[int, int]], now_ms: int) -> Iterato
 def _removed(state: State, group: list[_Expiring], now: Now) -> Iterator[Entry]:
     """Yield the entry that removes the expired messages of some partitions, then note when the next ones expire.
 
-    Leased messages stay in `overdue` and are tried again when their lease ends (`State.end_hold`).
+    What a subscription holds stays in `overdue`, for that subscription only, and is tried again when the hold ends
+    (`State.end_hold`).
     """
     steps: list[AnyOp] = []
     still_held: list[Int64] = []
@@ -129,12 +130,9 @@ def _removed(state: State, group: list[_Expiring], now: Now) -> Iterator[Entry]:
         # entry is not written.
         taken = partition.expiry.take(count, now.wall_ms).offset
         partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
-        offset, held = _expired(partition)
-        bury = topic.config.expired == "dead-letter"
-        gone = removal_ops(topic, partition, offset, "expired", bury=bury, dying=dying.get(topic.number, 0))
-        if bury:
-            buried = sum(len(op.offsets) for op in gone if isinstance(op, ops.Bury))
-            dying[topic.number] = dying.get(topic.number, 0) + buried
+        free, held = _expired(partition)
+        gone = expiry_ops(topic, partition, free, held, dying.get(topic.number, 0))
+        dying[topic.number] = dying.get(topic.number, 0) + buried_in(gone)
         steps += gone
         still_held.append(held)
     yield from separate(state, now.wall_us, steps)
@@ -145,7 +143,7 @@ def _removed(state: State, group: list[_Expiring], now: Now) -> Iterator[Entry]:
 
 
 def _expired(partition: Partition) -> tuple[Int64, Int64]:
-    """Split expired messages into those to remove now and those that a consumer holds."""
+    """Split expired messages into those to remove now and those that a durable subscription holds."""
     offset = partition.overdue
     offset = offset[~(partition.finished.contains(offset) | members(partition.expiry_exempt, offset))]
     held = partition.leased(offset) | partition.in_backlog(offset)

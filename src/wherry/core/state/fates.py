@@ -18,6 +18,7 @@ from wherry.core.state.state import State, TopicState
 from wherry.model.calls.fate import (
     DEAD,
     DELIVERED,
+    EXPIRED,
     GONE,
     SCHEDULED,
     SETTLED,
@@ -92,7 +93,8 @@ def replacements(partition: Partition, offset: Int64) -> Int64:
 def was_delivered(partition: Partition, offset: Int64) -> Mask:
     """Return which messages were delivered: leased, failed, or settled by one subscription but not by another."""
     handed = np.zeros(len(offset), np.bool_)
-    anew = partition.versions.has(offset)  # a subscription that settled an amended message had the original
+    # A subscription that settled an amended message had the original; where a message expired it was not delivered.
+    anew = partition.versions.has(offset) | (partition.ends.get(offset, "why", 0) == EXPIRED)
     for reader in (*partition.readers.values(), *partition.ephemeral.values()):
         done = (offset >= reader.start) & reader.settled.contains(offset) & ~anew
         handed |= done | members(reader.leased, offset) | (reader.attempts(offset) > 0) | reader.dead.has(offset)

@@ -81,7 +81,8 @@ class Partition:
         self.expiry_exempt = BitMap64()
         """Messages that were redriven: they do not expire a second time."""
         self.overdue = np.empty(0, np.int64)
-        """Messages that expired while a consumer held them: they are removed when the lease ends."""
+        """Messages that expired while a subscription held them, on lease or in its backlog. They wait for no other
+        subscription, and are removed when none holds them any more."""
         self.versions = OffsetTable(("version",))
         self.ends = OffsetTable(ENDS)
         """How messages ended that were not simply settled: a fate, and the offset of the message that replaced each."""
@@ -273,8 +274,7 @@ class Partition:
         out = np.zeros(len(offset), np.bool_)
         for reader in self.readers.values():
             if reader.backlog is not None:
-                inside = (offset >= reader.backlog[0]) & (offset < reader.backlog[1])
-                out |= inside & ~reader.settled.contains(offset)
+                out |= reader.in_backlog(offset)
         return out
 
     def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:

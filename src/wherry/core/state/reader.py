@@ -334,6 +334,18 @@ class Reader:
             return "scheduled"
         return "waiting"
 
+    def in_backlog(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Return which messages are not yet in the order of this subscription, which is newer than they are."""
+        if self.backlog is None:
+            return np.zeros(len(offset), np.bool_)
+        inside = (offset >= self.backlog[0]) & (offset < self.backlog[1])
+        return inside & ~self.settled.contains(offset)
+
+    def keeps_waiting(self, offset: Int64) -> Int64:
+        """Return the messages that wait here, now or for a later time: not settled, dead, leased or in the backlog."""
+        elsewhere = self.settled.contains(offset) | self.dead.has(offset) | members(self.leased, offset)
+        return offset[~(elsewhere | self.in_backlog(offset))]
+
     def counts(self, now_ms: int, end: int) -> ReaderCounts:
         """Return how many messages are in which state; `end` is the partition's next offset."""
         self.wake(now_ms)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wherry.broker.commit import shard
-from wherry.core.decide import upkeep
+from wherry.core.decide import removing, upkeep
 from wherry.sim.patch import patched
 
 
@@ -42,7 +42,13 @@ def forget_beyond_the_bound() -> Any:
     return patched(upkeep, "_groups", make)
 
 
+def keep_for_others() -> Any:
+    """Let a message that one subscription holds as it expires wait for the other subscriptions."""
+    return patched(removing, "_withdrawal_ops", lambda _: lambda *_: [])
+
+
 EXPIRY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "wait for the round": (wait_for_the_round, 0, ("nothing_expired",)),
     "forget beyond the bound": (forget_beyond_the_bound, 0, ("nothing_expired",)),
+    "keep for others what one holds": (keep_for_others, 85, ("nothing_expired",)),
 }
