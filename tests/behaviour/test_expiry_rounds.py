@@ -117,3 +117,34 @@ async def test_a_message_that_expires_after_a_pause_does_so_at_once(broker: Brok
         assert count(broker, "t") == 1
         await asyncio.sleep(0.007)
         assert count(broker, "t") == 0
+
+
+@in_loop
+async def test_a_publish_finds_neither_the_place_nor_the_id_of_an_expired_message_taken(
+    home: Home, clock: VirtualClock, how: str
+):
+    broker = await home.open()
+    await broker.create_topic("open")
+    await broker.create_topic("bounded", messages_max=1)
+    for topic in ("open", "bounded"):
+        await broker.publish(topic, [Message(payload=b"x", id="taken", expires_ms=clock.now_ms + 5)])
+    await begin_a_round(broker, clock)
+    clock.advance(4)
+    await broker.publish("open", b"one row, which observes nothing")
+    assert count(broker, "open") == 2, "the round came, so this test shows nothing"
+    await broker.publish("bounded", b"one row")
+    await broker.publish("open", [Message(payload=b"y", id="taken")])
+    assert (count(broker, "open"), count(broker, "bounded")) == (2, 1)
+    await home.again(how)
+
+
+@in_loop
+async def test_expired_messages_do_not_fill_the_buffer_of_a_subscription(home: Home, clock: VirtualClock):
+    broker = await home.open()
+    await broker.create_topic("t")
+    await broker.subscribe("t", "readers", buffer_messages=1)
+    await broker.publish("t", [Message(payload=b"x", expires_ms=clock.now_ms + 5)])
+    await begin_a_round(broker, clock)
+    clock.advance(4)
+    await broker.publish("t", b"one row")
+    assert [each.name for each in broker.subscriptions("t")] == ["readers"]

@@ -118,7 +118,7 @@ class PublishCalls(BrokerCalls):
         began_us = self.shard.clock.wall_us()
         try:
             batch, choose = self._publishing(topic, messages, options)
-            decided = self.shard.decide_at_once(choose, (topic,))
+            decided = self.shard.decide_at_once(choose, self._observed(topic, batch))
         except WherryError as fault:
             return self._refused(fault)
         if decided is None:
@@ -140,7 +140,8 @@ class PublishCalls(BrokerCalls):
         self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published, pa.RecordBatch | RowBatch]:
         batch, choose = self._publishing(topic, messages, options)
-        return *self._position_and_answer(*await self.shard.decide(choose, (topic,))), batch
+        decided = await self.shard.decide(choose, self._observed(topic, batch))
+        return *self._position_and_answer(*decided), batch
 
     def _publishing(
         self, topic: str, messages: Submittable, options: PublishOptions
@@ -149,6 +150,21 @@ class PublishCalls(BrokerCalls):
         state = self.shard.state
         batch = _checked(messages, state.topic(topic).config.payload_bytes_max)
         return batch, lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
+
+    def _observed(self, topic: str, batch: pa.RecordBatch | RowBatch) -> tuple[str, ...]:
+        """Return the topics whose expired messages a publish may observe: those count against a bound, or have an id.
+
+        A row batch has no ids. Messages of other topics expire with the next round (ADR 0026).
+        """
+        known = self.shard.state.topic(topic)
+        config = known.config
+        is_bounded = config.messages_max is not None or config.bytes_max is not None
+        if is_bounded or not isinstance(batch, RowBatch):
+            return (topic,)
+        for each in known.subscriptions.values():  # one that is behind its buffer is cut off
+            if each.config.buffer_messages is not None or each.config.buffer_bytes is not None:
+                return (topic,)
+        return ()
 
     def _position_and_answer(self, position: int, answer: Published) -> tuple[int, Published]:
         """Return the position that a publish has to wait for, and its answer."""
