@@ -27,8 +27,8 @@ compiled := build/cache/.compiled
 .DEFAULT_GOAL := help
 .PHONY: help run tour test test-quick test-long check types layers format sim soak-spark bench c docs clean
 
-# More workers than cores: a good part of the tests waits, for processes that start or for what must not come.
-pytest := $(bin)/python -m pytest --numprocesses 5
+# Far more workers than cores: a good part of the tests waits, for processes that start or for what must not come.
+pytest := $(bin)/python -m pytest --numprocesses 7
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

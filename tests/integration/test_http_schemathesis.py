@@ -65,7 +65,11 @@ KNOWN_NAMES = {
 }
 
 PHASES: dict[bool, dict[str, Any]] = {
-    True: {"stateful": {"enabled": False}, "coverage": {"unexpected-methods": ["TRACE"]}},
+    True: {
+        "stateful": {"enabled": False},
+        "fuzzing": {"enabled": False},
+        "coverage": {"unexpected-methods": ["TRACE"]},
+    },
     False: {"coverage": {"enabled": False}, "stateful": {"generation": {"max-examples": 5}}},
 }
 """The short form, by whether names are known: every value of every field with names that are there, and scenarios of

@@ -19,7 +19,7 @@ from wherry.spark.pipelines.archive.seam import (
     whole,
 )
 
-CUTS = int(os.environ.get("SEAM_CUTS", "20"))
+CUTS = int(os.environ.get("SEAM_CUTS", "10"))
 SEED = int(os.environ.get("SEAM_SEED", "4"))
 COLUMNS = ("partition", "offset", "key", "payload")
 
