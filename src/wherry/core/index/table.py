@@ -66,6 +66,13 @@ class OffsetTable:
         self._main.remove(offsets)
         self._recent.remove(offsets)
 
+    def rows_of(self, offsets: Int64) -> Int64:
+        """Return the rows of those offsets that have one: the offset, then the columns. Offsets are ascending."""
+        (in_main, main), (in_recent, recent) = self._main.find(offsets), self._recent.find(offsets)
+        if not in_main.any():
+            return self._recent.all[:, recent[in_recent]]
+        return _merged(self._main.all[:, main[in_main]], self._recent.all[:, recent[in_recent]])
+
     def offsets(self) -> Int64:
         """Return every offset that has a row, ascending."""
         return np.sort(np.concatenate((self._main.rows()[0], self._recent.rows()[0])))
