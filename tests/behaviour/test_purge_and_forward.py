@@ -21,10 +21,10 @@ async def test_dead_letters_are_forwarded_to_other_topics_both_or_neither(home: 
     await broker.publish("t", bodies(3))
     await (await reader.pull()).dead_letter()
     first_two = DeadFilter(subscription="readers", partition=0, offsets=(0, 1))
-    assert await broker.forward("t", first_two, [("graves", [b"a", b"b"], True)], by="exchange") == 2
-    assert await broker.forward("t", first_two, [("graves", [b"a", b"b"], True)]) == 0
+    assert await broker.forward([("t", first_two)], [("graves", [b"a", b"b"], True)], by="exchange") == 2
+    assert await broker.forward([("t", first_two)], [("graves", [b"a", b"b"], True)]) == 0
     with pytest.raises(LimitReached):
-        await broker.forward("t", DeadFilter(), [("graves", [b"c"], True)])
+        await broker.forward([("t", DeadFilter())], [("graves", [b"c"], True)])
     broker = await home.again(how)
     assert (await broker.dead_letters("t")).column("offset").to_pylist() == [2]
     assert (await broker.browse("graves")).column("payload").to_pylist() == [b"a", b"b"]
@@ -88,7 +88,7 @@ async def test_dead_letters_that_somebody_else_took_are_not_forwarded_again(home
     await (await reader.pull()).dead_letter()
     await broker.discard("t", DeadFilter(offsets=(1,)))
     with pytest.raises(NotFound, match="1"):
-        await broker.forward("t", DeadFilter(offsets=(0, 1)), [("graves", [b"a", b"b"], True)])
+        await broker.forward([("t", DeadFilter(offsets=(0, 1)))], [("graves", [b"a", b"b"], True)])
     assert (await broker.browse("graves")).num_rows == 0
     assert (await broker.dead_letters("t")).column("offset").to_pylist() == [0, 2]
 
@@ -101,7 +101,27 @@ async def test_lasting_and_transient_messages_of_one_forward_have_places_of_thei
     reader = await reader_of(broker, "t")
     await broker.publish("t", bodies(2))
     await (await reader.pull()).dead_letter()
-    await broker.forward("t", DeadFilter(), [("graves", [b"lasting"], True), ("graves", [b"passing"], False)])
+    await broker.forward([("t", DeadFilter())], [("graves", [b"lasting"], True), ("graves", [b"passing"], False)])
     assert (await broker.browse("graves")).column("payload").to_pylist() == [b"lasting", b"passing"]
     broker = await home.again(how)
     assert b"lasting" in (await broker.browse("graves")).column("payload").to_pylist()
+
+
+@in_loop
+async def test_dead_letters_of_several_topics_are_forwarded_in_one_step_or_not_at_all(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("graves")
+    for topic in ("a", "b"):
+        await broker.create_topic(topic)
+        reader = await reader_of(broker, topic)
+        await broker.publish(topic, bodies(2))
+        await (await reader.pull()).dead_letter()
+    both = [(topic, DeadFilter(subscription="readers", partition=0, offsets=(0,))) for topic in ("a", "b")]
+    assert await broker.forward(both, [("graves", [b"a0", b"b0"], True)]) == 2
+    assert await broker.forward(both, [("graves", [b"a0", b"b0"], True)]) == 0, "another caller was first"
+    late = [("a", DeadFilter(offsets=(1,))), ("b", DeadFilter(offsets=(0,)))]
+    with pytest.raises(NotFound, match="b/0"):
+        await broker.forward(late, [("graves", [b"a1", b"b0"], True)])
+    broker = await home.again(how)
+    assert [(await broker.dead_letters(topic)).column("offset").to_pylist() for topic in ("a", "b")] == [[1], [1]]
+    assert (await broker.browse("graves")).column("payload").to_pylist() == [b"a0", b"b0"]

@@ -14,6 +14,9 @@ Outcome: TypeAlias = Literal["ok", "refused", "unknown"]
 
 SubscriptionKey: TypeAlias = tuple[str, str]
 
+Copy: TypeAlias = tuple[str, str, str]
+"""A message as one subscription has it: topic, subscription ("" for none), name of the message."""
+
 LOG = "log"
 """The subscription of the client that reads a topic as a log."""
 
@@ -299,12 +302,10 @@ class Purged:
 
 @dataclass(slots=True)
 class Forwarded:
-    """Dead letters of a subscription ("" for those of no subscription) that a client tried to forward."""
+    """Dead letters of one or more topics that a client tried to forward in one step."""
 
-    topic: str
-    subscription: str
-    names: list[str]
-    fleeting: list[str]
+    copies: list[Copy]
+    fleeting: list[Copy]
     """Those of them that are transient from now on."""
     start: float
     end: float = float("inf")

@@ -154,7 +154,7 @@ def _sampled(each: Sampled) -> Line:
 
 
 def _forwarded(each: Forwarded) -> Line:
-    what = f"forward {' '.join(each.names)} of {_place((each.topic, each.subscription))}"
+    what = "forward " + ", ".join(f"{name} of {_place((topic, whose))}" for topic, whose, name in each.copies)
     return Line(each.start, each.end, "route operator", what, f"{each.outcome}, {each.count} forwarded")
 
 

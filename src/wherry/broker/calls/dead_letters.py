@@ -14,8 +14,9 @@ from wherry.core.decide import dead_letters, leasing, publishing
 from wherry.core.decide.volatile import joined
 from wherry.core.inspect import dead_kinds
 from wherry.core.inspect.dead_kinds import DeadGroup
+from wherry.core.state.reader import DEAD
 from wherry.model import check
-from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds
+from wherry.model.calls.dead import COPIED, AuditRecord, DeadFilter, DeadKinds, DeadRow
 from wherry.model.calls.listing import Page
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import NotFound
@@ -24,6 +25,9 @@ from wherry.model.schema import Publishable, compact
 
 REDRIVES_A_SECOND = 10
 """Steps a second of a redrive with a rate."""
+
+_OFFSET_REASON_TIME = [0, 1 + DEAD.index("reason"), 1 + DEAD.index("dead_ms")]
+"""Rows of `DeadGroup.rows`."""
 
 
 class DeadLetterCalls(BrokerCalls):
@@ -39,6 +43,26 @@ class DeadLetterCalls(BrokerCalls):
         """Return one page of the dead letters that match a filter."""
         known = self.shard.state.topic(topic)
         return await browse.dead_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
+
+    def dead_rows(self, topic: str, wanted: DeadFilter, bytes_max: int) -> list[DeadRow] | None:
+        """Return the first dead letters that match a filter as values, up to a size; None if the disk has to be read.
+
+        Cheap for a few. Waits for nothing, so what it returns may not be durable yet: a caller may decide by it, since
+        what it decides is written behind it, but must not show it to a client.
+        """
+        state, store = self.shard.state, self.shard.store
+        known, texts, found = state.topic(topic), state.texts.texts, list[DeadRow]()
+        for group in dead_letters.select(state, known, wanted):
+            for offset, reason, died_ms in group.rows[_OFFSET_REASON_TIME].T.tolist():
+                values = store.values(known.number, group.partition, offset, COPIED)
+                if values is None:
+                    return None
+                payload, envelope, headers, identity = values
+                bytes_max -= len(payload) + len(envelope or b"")
+                if bytes_max < 0 and found:
+                    return found
+                found.append(DeadRow(offset, payload, envelope, headers, identity, texts[reason], died_ms))
+        return found
 
     async def dead_kinds(self, topic: str, wanted: DeadFilter) -> DeadKinds:
         """Count dead letters by subscription and reason, and how many of them a redrive would have room for.
@@ -92,13 +116,18 @@ class DeadLetterCalls(BrokerCalls):
         return await self._durable(choose, topic)
 
     async def forward(
-        self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
+        self,
+        sources: Sequence[tuple[str, DeadFilter]],
+        to: Sequence[tuple[str, Publishable, bool]],
+        *,
+        by: str = "",
     ) -> int:
         """Publish messages and remove the dead letters they replace, in one step; return how many were removed.
 
-        `to` has topics, the messages for each, and whether these are persistent; where a topic is named twice, its
-        messages are persistent if any of them is. If `wanted` names offsets, all of those dead letters are removed:
-        raise `NotFound` if another caller removed some of them first; return 0 if it removed all of them.
+        `sources` has topics and which dead letters of each are removed; no dead letter is named twice. `to` has topics,
+        the messages for each, and whether these are persistent; where a topic is named twice, its messages are
+        persistent if any of them is. If a filter names offsets, all of those dead letters are removed: raise `NotFound`
+        if another caller removed some of them first; return 0, with nothing published, if it removed all of them.
         """
         state = self.shard.state
         parts: dict[str, list[pa.RecordBatch]] = {}
@@ -109,19 +138,20 @@ class DeadLetterCalls(BrokerCalls):
         batches = [(name, _together(given), name in lasting_to) for name, given in parts.items()]
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
-            known = state.topic(topic)
-            groups = dead_letters.select(state, known, wanted)
-            if not groups:  # another caller was first
+            removed = [dead_letters.select(state, state.topic(name), wanted) for name, wanted in sources]
+            if not any(removed):  # another caller was first
                 return [], 0
-            _check_all(topic, wanted, groups)
-            entries = dead_letters.forward(state, known, groups, by, now.wall_us)
+            entries: list[Entry] = []
+            for (name, wanted), groups in zip(sources, removed, strict=True):
+                _check_all(name, wanted, groups)
+                entries += dead_letters.forward(state, state.topic(name), groups, by, now.wall_us)
             for name, batch, persistent in batches:
                 options = PublishOptions(persistent=persistent)
                 entries += publishing.decide(state, state.topic(name), batch, options, now.wall_us)[0]
             lasting = [entry for entry in entries if not entry.volatile]
-            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), _total(groups)
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), sum(map(_total, removed))
 
-        return await self._durable(choose, topic, *parts)
+        return await self._durable(choose, *(name for name, _ in sources), *parts)
 
     def audit(self, topic: str) -> list[AuditRecord]:
         """Return who redrove or discarded dead letters of a topic, when and how many; the last actions, newest last."""

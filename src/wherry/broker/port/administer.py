@@ -73,7 +73,11 @@ class AdministerPort(Protocol):
     ) -> int: ...
 
     async def forward(
-        self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
+        self,
+        sources: Sequence[tuple[str, DeadFilter]],
+        to: Sequence[tuple[str, Publishable, bool]],
+        *,
+        by: str = "",
     ) -> int: ...
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int: ...

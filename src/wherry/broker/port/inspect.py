@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds
+from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds, DeadRow
 from wherry.model.calls.fate import (
     Fate,
     Fates,
@@ -156,6 +156,8 @@ class ListingPort(Protocol):
     async def dead_page(
         self, topic: str, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
     ) -> Page: ...
+
+    def dead_rows(self, topic: str, wanted: DeadFilter, bytes_max: int) -> list[DeadRow] | None: ...
 
     async def dead_kinds(self, topic: str, wanted: DeadFilter) -> DeadKinds: ...
 

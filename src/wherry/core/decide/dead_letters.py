@@ -38,13 +38,14 @@ def select(state: State, topic: TopicState, wanted: DeadFilter) -> list[DeadGrou
     wanted.checked()
     if wanted.subscription:
         state.subscription(topic.config.name, wanted.subscription)
+    exact = None if wanted.offsets is None else np.unique(np.array(wanted.offsets, np.int64))
     groups, left = [], wanted.limit
     for partition in topic.partitions.values():
         if wanted.partition is not None and partition.number != wanted.partition:
             continue
         for number, name, table in _tables(topic, partition):
             if left > 0 and (wanted.subscription is None or wanted.subscription == name) and len(table):
-                rows = table.columns()
+                rows = table.columns() if exact is None else table.rows_of(exact)
                 rows = rows[:, _matching(state, rows, wanted)][:, :left]
                 left -= rows.shape[1]
                 if rows.shape[1]:
@@ -69,8 +70,6 @@ def _matching(state: State, rows: Int64, wanted: DeadFilter) -> npt.NDArray[np.b
         mask &= dead_ms >= wanted.from_ms
     if wanted.to_ms is not None:
         mask &= dead_ms < wanted.to_ms
-    if wanted.offsets is not None:
-        mask &= np.isin(rows[0], np.array(wanted.offsets, np.int64))
     return mask
 
 

@@ -18,6 +18,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 RECENT_MAX = 1 << 14
 
+SPACE_MIN = 16
+"""Rows that a level has space for once it grows."""
+
 
 class OffsetTable:
     """Rows by offset; `names` are the columns beside the offset."""
@@ -41,7 +44,12 @@ class OffsetTable:
         rows[0] = offsets
         for index, name in enumerate(self.names, 1):
             rows[index] = columns[name]
-        self._recent = _Level(_merged(self._recent.rows(), rows[:, np.argsort(offsets, kind="stable")]))
+        if len(offsets) > 1:
+            rows = rows[:, np.argsort(offsets, kind="stable")]
+        if self._recent.ends_before(int(rows[0, 0])):
+            self._recent.extend(rows)
+        else:
+            self._recent = _Level(_merged(self._recent.rows(), rows))
         if self._recent.count > RECENT_MAX:
             self._main = _Level(self.columns())
             self._recent = _Level(rows[:, :0].copy())
@@ -66,6 +74,13 @@ class OffsetTable:
         self._main.remove(offsets)
         self._recent.remove(offsets)
 
+    def rows_of(self, offsets: Int64) -> Int64:
+        """Return the rows of those offsets that have one: the offset, then the columns. Offsets are ascending."""
+        (in_main, main), (in_recent, recent) = self._main.find(offsets), self._recent.find(offsets)
+        if not in_main.any():
+            return self._recent.all[:, recent[in_recent]]
+        return _merged(self._main.all[:, main[in_main]], self._recent.all[:, recent[in_recent]])
+
     def offsets(self) -> Int64:
         """Return every offset that has a row, ascending."""
         return np.sort(np.concatenate((self._main.rows()[0], self._recent.rows()[0])))
@@ -89,18 +104,37 @@ class OffsetTable:
 
 
 class _Level:
-    """Rows sorted by offset, some marked as removed. `all` is never modified, because a checkpoint may keep it."""
+    """Rows sorted by offset, some marked as removed. What `all` shows is never modified: a checkpoint may keep it.
 
-    __slots__ = ("_gone", "all", "count")
+    There may be space behind these rows, for more of them: most rows that come have higher offsets than all before.
+    """
+
+    __slots__ = ("_gone", "_gone_space", "_space", "all", "count")
 
     def __init__(self, rows: Int64) -> None:
         self._hold(rows)
 
     def _hold(self, rows: Int64) -> None:
-        self.all = rows
-        self._gone = np.zeros(rows.shape[1], np.bool_)
+        self.all = self._space = rows
+        self._gone = self._gone_space = np.zeros(rows.shape[1], np.bool_)
         self.count = int(rows.shape[1])
         """Of the rows that are not removed."""
+
+    def ends_before(self, offset: int) -> bool:
+        """Return whether an offset is higher than those of all rows, also of removed ones."""
+        return self.all.shape[1] == 0 or int(self.all[0, -1]) < offset
+
+    def extend(self, rows: Int64) -> None:
+        """Add rows behind the others."""
+        begin, end = self.all.shape[1], self.all.shape[1] + rows.shape[1]
+        if end > self._space.shape[1]:
+            self._space = np.empty((rows.shape[0], max(SPACE_MIN, 2 * end)), np.int64)
+            self._space[:, :begin] = self.all
+            self._gone_space = np.zeros(self._space.shape[1], np.bool_)
+            self._gone_space[:begin] = self._gone
+        self._space[:, begin:end] = rows
+        self.all, self._gone = self._space[:, :end], self._gone_space[:end]
+        self.count += rows.shape[1]
 
     def find(self, offsets: Int64) -> tuple[Mask, Int64]:
         """Return which of the offsets have a row here, and in which column of `all` it is."""

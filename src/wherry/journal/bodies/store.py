@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,18 @@ class BodyStore:
         """Return consecutive messages as rows; None unless all of them are in memory as rows."""
         bodies = self._partitions.get((topic, partition))
         return None if bodies is None else rows_between(self._order, bodies, (topic, partition), first, stop)
+
+    def values(self, topic: int, partition: int, offset: int, columns: Sequence[str]) -> list[Any] | None:
+        """Return some stored columns of one message as values; None if it is not in memory."""
+        found = self.run(topic, partition, offset, offset + 1)
+        if found is not None:
+            values, at = found[0].rows.values, found[0].at
+            return [values[name][at] if name in values else None for name in columns]
+        try:
+            batch = self.take(topic, partition, np.array([offset], np.int64), columns)
+        except Cold:
+            return None
+        return [column[0].as_py() for column in batch.columns]
 
     def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
         """Return how many of the first messages are in blocks of at most `size_max` bytes together; at least one."""

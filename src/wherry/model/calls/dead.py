@@ -75,6 +75,22 @@ class DeadKinds:
     kinds: list[DeadKind]
 
 
+COPIED = ("payload", "envelope", "headers", "id")
+"""What a copy of a message is made of."""
+
+
+class DeadRow(NamedTuple):
+    """One dead letter as values."""
+
+    offset: int
+    payload: bytes
+    envelope: bytes | None
+    headers: list[tuple[str, str]] | None
+    id: str | None
+    reason: str
+    died_ms: int
+
+
 class AuditRecord(NamedTuple):
     """A client redrove or discarded dead letters."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeAlias
 
 from wherry.model.catalog.route import Binding, Kind
 from wherry.sim.checkers.attempts import attempts_end
@@ -24,11 +23,8 @@ from wherry.sim.checkers.checkers import (
     order_per_key,
 )
 from wherry.sim.checkers.evidence import dropping
-from wherry.sim.history import Bound, History, Purged, Routed, SubscriptionKey
+from wherry.sim.history import Bound, Copy, History, Purged, Routed, SubscriptionKey
 from wherry.sim.plan import FORWARDED_TO, RoutePlan, RunPlan
-
-Copy: TypeAlias = tuple[str, str, str]
-"""A topic, a subscription ("" for a dead letter of no subscription), and the name of a message."""
 
 
 def check_routes(history: History, plan: RunPlan) -> list[str]:
@@ -157,7 +153,7 @@ def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
     tried: set[Copy] = set()
     done: dict[Copy, float] = {}
     for forwarded in history.forwarded:
-        copies = [(forwarded.topic, forwarded.subscription, name) for name in forwarded.names]
+        copies = forwarded.copies
         tried |= set(copies) if forwarded.outcome != "refused" else set()
         if forwarded.count not in (0, len(copies)):
             yield f"of {copies} only {forwarded.count} were dead letters, and all were forwarded"
@@ -196,7 +192,7 @@ def _in_forwarded_to(history: History) -> set[Copy]:
 def _fleeting(history: History) -> set[Copy]:
     """Return dead letters that may have been forwarded as transient messages, and lost with the process."""
     tried = [each for each in history.forwarded if each.outcome != "refused"]
-    return {(each.topic, each.subscription, name) for each in tried for name in each.fleeting}
+    return {copy for each in tried for copy in each.fleeting}
 
 
 def _seen(history: History) -> dict[str, set[str]]:

@@ -22,7 +22,7 @@ from wherry.model.catalog.subscription import Subscription
 from wherry.model.errors import WherryError
 from wherry.model.schema import Message
 from wherry.sim.clients.producers import KEYS, name_of
-from wherry.sim.history import Bound, Forwarded, Listed, Outcome, Purged, Routed
+from wherry.sim.history import Bound, Copy, Forwarded, Listed, Outcome, Purged, Routed
 from wherry.sim.plan import FORWARDED_TO, HEADERS, ROUTING_KEYS, RoutePlan
 from wherry.sim.world.world import LOST, World
 
@@ -178,27 +178,35 @@ class RouteOperator:
         self.world.note("purged", purged.subscription, purged.count)
 
     async def forward(self) -> None:
-        """List dead letters of a subscription, then forward some of them to another topic."""
-        config = self._queue()
-        topic, whose = config.topic, self.random.choice((config.name, config.name, ""))
-        wanted = DeadFilter(subscription=whose, limit=self.random.choice((1, 4, 50)))
-        rows = (await self.world.call(lambda broker: broker.dead_letters(topic, wanted))).to_pylist()
+        """List dead letters of one or two subscriptions, then forward some of them to another topic in one step."""
+        rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+        for _ in range(self.random.choice((1, 1, 2))):
+            config = self._queue()
+            topic, whose = config.topic, self.random.choice((config.name, config.name, ""))
+            wanted = DeadFilter(subscription=whose, limit=self.random.choice((1, 4, 50)))
+            found = (await self.world.call(lambda broker: broker.dead_letters(topic, wanted))).to_pylist()  # noqa: B023
+            if found:
+                partition = found[0]["partition"]
+                rows[topic, whose, partition] = [row for row in found if row["partition"] == partition]
         if rows:
             await asyncio.sleep(self.random.choice((0, 0.3, 1)))  # another operator may be quicker
-            await self._forward(topic, whose, [row for row in rows if row["partition"] == rows[0]["partition"]])
+            await self._forward(rows)
 
-    async def _forward(self, topic: str, whose: str, rows: list[dict[str, Any]]) -> None:
-        offsets, names = tuple(row["offset"] for row in rows), [name_of(row["payload"]) for row in rows]
-        these = DeadFilter(subscription=whose, partition=rows[0]["partition"], offsets=offsets)
-        lasting = self.random.randint(0, len(names)) if self.random.random() < 0.2 else len(names)
-        forwarded = Forwarded(topic, whose, names, names[lasting:], self.world.now())
-        messages = [Message(payload=f"{topic}/{whose}/{name}".encode()) for name in names]
+    async def _forward(self, rows: dict[tuple[str, str, int], list[dict[str, Any]]]) -> None:
+        sources, copies = list[tuple[str, DeadFilter]](), list[Copy]()
+        for (topic, whose, partition), found in rows.items():
+            offsets = tuple(row["offset"] for row in found)
+            sources.append((topic, DeadFilter(subscription=whose, partition=partition, offsets=offsets)))
+            copies += [(topic, whose, name_of(row["payload"])) for row in found]
+        lasting = self.random.randint(0, len(copies)) if self.random.random() < 0.2 else len(copies)
+        forwarded = Forwarded(copies, copies[lasting:], self.world.now())
+        messages = [Message(payload="/".join(copy).encode()) for copy in copies]
         parts = ((messages[:lasting], True), (messages[lasting:], False))
         to = [(FORWARDED_TO, part, persistent) for part, persistent in parts if part]
         self.world.route_history.forwarded.append(forwarded)
         with self._asking(forwarded):
-            forwarded.count = await self.world.call(lambda broker: broker.forward(topic, these, to, by="sim"))
-        self.world.note("forwarded", topic, names, forwarded.count)
+            forwarded.count = await self.world.call(lambda broker: broker.forward(sources, to, by="sim"))
+        self.world.note("forwarded", copies, forwarded.count)
 
     @contextmanager
     def _asking(self, doing: Bound | Purged | Forwarded) -> Iterator[None]:

@@ -58,7 +58,7 @@ async def pull_forwarded(one: Drill) -> None:
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.dead_letter(got.tokens[0]))
-    await one.begin(lambda broker: broker.forward(one.topic, DeadFilter(), [(one.topic, [b"new"], False)]))
+    await one.begin(lambda broker: broker.forward([(one.topic, DeadFilter())], [(one.topic, [b"new"], False)]))
     new = (await one.pull(wait_ms=500)).payloads()
     await one.cut()
     one.expect(new == [b"new"] and await one.dead() == [], "what took a dead letter's place was seen, and it is there")

@@ -194,7 +194,7 @@ async def redrive_again(one: Drill) -> None:
 async def forward(one: Drill) -> None:
     """Forward a dead letter."""
     await _die(one)
-    await one.ask(lambda broker: broker.forward(one.topic, DeadFilter(), [(one.topic, [b"new"], True)]))
+    await one.ask(lambda broker: broker.forward([(one.topic, DeadFilter())], [(one.topic, [b"new"], True)]))
     await one.cut()
     one.expect(await one.dead() == [], "what was forwarded is dead")
     one.expect(await one.payloads() == [b"new"], "what was forwarded does not come")

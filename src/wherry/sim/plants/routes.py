@@ -83,7 +83,16 @@ def forward_nothing() -> Any:
     """Remove forwarded dead letters without publishing them."""
 
     def make(forward: Any) -> Any:
-        return lambda self, topic, wanted, to, by="": forward(self, topic, wanted, [], by=by)
+        return lambda self, sources, to, by="": forward(self, sources, [], by=by)
+
+    return patched(DeadLetterCalls, "forward", make)
+
+
+def forward_the_first() -> Any:
+    """Forward the dead letters of several topics, and remove those of the first topic only."""
+
+    def make(forward: Any) -> Any:
+        return lambda self, sources, to, by="": forward(self, sources[:1], to, by=by)
 
     return patched(DeadLetterCalls, "forward", make)
 
@@ -106,6 +115,7 @@ ROUTE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "boast of a purge": (boast_of_a_purge, 3, ("purges_count_true",)),
     "forward and keep": (forward_and_keep, 3, ("forwarded_once", "dedup")),
     "forward nothing": (forward_nothing, 3, ("copies_are_kept", "forwarded_once")),
+    "forward the first": (forward_the_first, 3, ("forwarded_once", "dedup")),
     "drop the oldest": (drop_the_oldest, 50, ("copies_are_kept",)),
 }
 """As in `plants`."""
