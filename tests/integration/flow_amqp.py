@@ -14,7 +14,7 @@ from tests.amqp.wires import LASTING, confirming, declared, number, text
 from tests.integration.flow_shared import one_more
 from tests.integration.served import Served
 from wherry.broker.calls.settle import Settler
-from wherry.queueing.flow import dead_letters
+from wherry.queueing.flow import dead_copies
 from wherry.queueing.hosts.queue import Queue
 from wherry.sim.patch import patched
 from wherry.wire.amqp import channel as amqp_channel
@@ -225,7 +225,7 @@ def not_alone() -> Iterator[None]:
 
 
 def no_reason() -> Any:
-    return patched(dead_letters, "_with_death", lambda _: lambda *_: [])
+    return patched(dead_copies, "_with_death", lambda _: lambda *_: [])
 
 
 def all_good() -> Any:
