@@ -51,7 +51,8 @@ def figures(node: Node, scale: int) -> list[Figure]:
     during = good.flow(COUNT // scale)
     after = node.resident_bytes()
     sent = _drained(stalled)
-    assert _cut_off(node.port) == ["buffer overrun"]
+    cut_off = _cut_off(node.port)
+    assert cut_off == ["buffer overrun"], cut_off
     good.close()
     return [
         Figure(
