@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.journal.bodies.partition import BatchPiece
+from wherry.journal.bodies.places import BatchPiece
 from wherry.model.schema import MESSAGE, absent, expand
 
 Int64: TypeAlias = npt.NDArray[np.int64]

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.journal.bodies.merged import Merged, Slice
+from wherry.journal.bodies.places import Place, is_run, places_in
 from wherry.journal.bodies.segment import Segment
 from wherry.journal.codec import Packed
 from wherry.model.row_batch import RowBatch
@@ -64,7 +66,7 @@ class CachedBatch:
     ) -> None:
         self.topic, self.partition, self.base, self.published_us = topic, partition, base, published_us
         self.position, self.index, self.gate = position, index, gate
-        self._batch = batch
+        self._batch: pa.RecordBatch | RowBatch | Packed | Slice = batch
         self.count = self._unpacked().num_rows if count is None else count
         """Messages of the batch."""
         self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
@@ -87,20 +89,20 @@ class CachedBatch:
         found = self._batch
         if isinstance(found, Packed):
             found = self._batch = found.unpack()
-        return found
+        return found.merged.batch.slice(found.start, self.count) if isinstance(found, Slice) else found
+
+    @property
+    def slice(self) -> Slice | None:
+        """What this batch is a slice of, if it was merged with others."""
+        return self._batch if isinstance(self._batch, Slice) else None
+
+    def belong_to(self, merged: Merged, start: int) -> None:
+        """Hold the messages as a slice of what they were merged into."""
+        self._batch = Slice(merged, start)
 
     def row(self) -> CachedRow:
         """Return what a checkpoint stores of the batch."""
         return CachedRow(self.topic, self.partition, self.base, self.published_us, self.position, self.index, self.gate)
-
-
-class BatchPiece(NamedTuple):
-    """Requested messages of one batch: `at` are their rows in the result, `batch` has only these messages."""
-
-    at: Int64 | slice
-    batch: pa.RecordBatch
-    published_us: int | Int64
-    gate: int
 
 
 class Block(NamedTuple):
@@ -151,6 +153,8 @@ class PartitionBodies:
             self._slots[row] = None
             self._stop[row] = base
             self._empty += 1
+            if cached.slice is not None:
+                cached.slice.merged.drop(cached)
             if self._empty * 2 > len(self._slots) + SLACK:
                 self._sweep()
         return cached
@@ -169,46 +173,33 @@ class PartitionBodies:
         row = int(self._base[: len(self._slots)].searchsorted(offset, "right")) - 1
         return self._slots[row] if row >= 0 and offset < self._stop[row] else None
 
-    def pieces(self, offsets: Int64) -> tuple[list[BatchPiece], Int64 | None]:
-        """Return the pieces in memory of these messages, and the offsets that are not in memory, if any."""
+    def places(self, offsets: Int64) -> tuple[list[Place], Int64 | None]:
+        """Return where in memory these messages are, and the offsets that are not in memory, if any."""
         base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
         if len(base) == 0:
             return self._from_blocks(offsets, np.arange(len(offsets), dtype=np.int64))
         first, last = int(offsets[0]), int(offsets[-1])
         row = int(base.searchsorted(last, "right")) - 1
-        if row >= 0 and base[row] <= first and last < stop[row] and _is_run(offsets):
+        if row >= 0 and base[row] <= first and last < stop[row] and is_run(offsets):
             return [self._slice(row, first, len(offsets))], None
         rows = base.searchsorted(offsets, "right") - 1
         found = (rows >= 0) & (offsets < stop[rows])
         at = np.flatnonzero(found)
-        pieces = self._cached_pieces(rows[at], offsets[at], at)
+        places = places_in(self._slots, rows[at], offsets[at], at)
         if len(at) == len(offsets):
-            return pieces, None
+            return [places[0]._replace(at=slice(None))] if len(places) == 1 else places, None
         lost = np.flatnonzero(~found)
         more, missing = self._from_blocks(offsets[lost], lost)
-        return pieces + more, missing
+        return places + more, missing
 
-    def _slice(self, row: int, first: int, count: int) -> BatchPiece:
+    def _slice(self, row: int, first: int, count: int) -> Place:
         cached = self._slots[row]
         assert cached is not None
         batch = cached.batch.slice(first - cached.base, count)
-        return BatchPiece(slice(None), batch, cached.published_us, cached.gate)
+        return Place(slice(None), batch, None, cached.published_us, cached.gate)
 
-    def _cached_pieces(self, rows: Int64, offsets: Int64, at: Int64) -> list[BatchPiece]:
-        pieces = []
-        for row, mine in _groups(rows):
-            cached = self._slots[row]
-            assert cached is not None
-            wanted = offsets[mine] - cached.base
-            if _is_run(wanted):
-                batch = cached.batch.slice(int(wanted[0]), len(wanted))
-            else:
-                batch = cached.batch.take(pa.array(wanted))
-            pieces.append(BatchPiece(at[mine], batch, cached.published_us, cached.gate))
-        return pieces
-
-    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[BatchPiece], Int64 | None]:
-        pieces: list[BatchPiece] = []
+    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Place], Int64 | None]:
+        places: list[Place] = []
         found = np.zeros(len(offsets), np.bool_)
         for segment, number in self.blocks_for(np.sort(offsets)):
             block = self.loaded.get((segment.path, number))
@@ -219,8 +210,8 @@ class PartitionBodies:
             if len(mine):
                 rows = index[mine]
                 found[mine] = True
-                pieces.append(BatchPiece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
-        return pieces, None if found.all() else offsets[~found]
+                places.append(Place(at[mine], block.batch, rows, block.published_us[rows], 0))
+        return places, None if found.all() else offsets[~found]
 
     def between(self, start: int, stop: int) -> tuple[list[CachedBatch], list[tuple[Segment, int]]]:
         """Return where the messages of `start..stop` are: batches in memory, blocks on disk."""
@@ -238,17 +229,3 @@ class PartitionBodies:
             if low < high:
                 wanted += [(segment, number) for number in segment.blocks_for(offsets[low:high]).tolist()]
         return wanted
-
-
-def _is_run(rows: Int64) -> bool:
-    """Return whether each number is one more than the number before."""
-    return len(rows) == 1 or (int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()))
-
-
-def _groups(rows: Int64) -> list[tuple[int, Int64]]:
-    """Return each row with the positions at which it occurs, in order."""
-    if len(rows) == 0:
-        return []
-    order = np.argsort(rows, kind="stable")
-    breaks = np.flatnonzero(np.diff(rows[order])) + 1
-    return [(int(rows[part[0]]), part) for part in np.split(order, breaks)]

@@ -23,12 +23,13 @@ from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.image import StoreImage, StoreSnapshot
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, PartitionBodies
+from wherry.journal.bodies.partition import Block, CachedBatch, PartitionBodies
+from wherry.journal.bodies.places import BatchPiece, Place
 from wherry.journal.bodies.rows import RowsAt, rows_between
 from wherry.journal.bodies.segment import Segment
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
-from wherry.model.schema import MESSAGE, content_sizes, delivered
+from wherry.model.schema import MESSAGE, delivered
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 BlockKey: TypeAlias = tuple[tuple[int, int], str, int]
@@ -116,14 +117,17 @@ class BodyStore:
             bodies = self._partitions[topic, partition] = PartitionBodies()
         return bodies
 
-    def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[BatchPiece]:
+    def _places(self, topic: int, partition: int, offsets: Int64) -> list[Place]:
         bodies = self._partitions.get((topic, partition))
         if bodies is None:
             raise Cold(topic, partition, offsets)
-        pieces, missing = bodies.pieces(offsets)
+        places, missing = bodies.places(offsets)
         if missing is not None:
             raise Cold(topic, partition, missing, offsets)
-        return pieces
+        return places
+
+    def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[BatchPiece]:
+        return [place.piece() for place in self._places(topic, partition, offsets)]
 
     def sizes(self, topic: int, partition: int, offsets: Int64, *, share: int = 1) -> Int64:
         """See `Bodies`.
@@ -131,18 +135,18 @@ class BodyStore:
         Returns the sizes of the first messages only, if the read cache cannot hold the others as well.
         """
         try:
-            pieces = self._pieces(topic, partition, offsets)
+            places = self._places(topic, partition, offsets)
         except Cold:
             fitting = self._fitting(topic, partition, offsets, self._read_bytes_max // share)
             if fitting == len(offsets):
                 raise
             offsets = offsets[:fitting]
-            pieces = self._pieces(topic, partition, offsets)
-        if len(pieces) == 1 and isinstance(pieces[0].at, slice):
-            return content_sizes(pieces[0].batch)
+            places = self._places(topic, partition, offsets)
+        if len(places) == 1 and isinstance(places[0].at, slice):
+            return places[0].sizes()
         sizes = np.empty(len(offsets), np.int64)
-        for piece in pieces:
-            sizes[piece.at] = content_sizes(piece.batch)
+        for place in places:
+            sizes[place.at] = place.sizes()
         return sizes
 
     def run_sizes(self, topic: int, partition: int, first: int, stop: int) -> list[int] | None:

@@ -1,0 +1,117 @@
+"""Batches in memory that a pull in the order of priorities merges: the same messages, and no memory kept for long."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from wherry.journal.bodies import merged
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.store import BodyStore
+from wherry.model.row_batch import RowBatch, of_columns, of_payloads
+from wherry.model.schema import Message, compact, content_sizes, content_sizes_at
+
+KINDS = ("plain", "ranked", "full", "rows", "keyed rows")
+
+
+def made(kind: str, base: int, count: int) -> pa.RecordBatch | RowBatch:
+    payloads = [b"%d" % offset * (offset % 5) for offset in range(base, base + count)]
+    if kind == "rows":
+        return of_payloads(payloads)
+    if kind == "keyed rows":
+        return of_columns({"payload": payloads, "key": [None if n % 2 else f"k{n}" for n in range(count)]})
+    headers = {"a": "1", "long name": "x" * base} if kind == "full" else {}
+    return compact(
+        [
+            Message(payload=payload, priority=7 if kind != "plain" else 32_768, headers=headers if at % 2 else {})
+            for at, payload in enumerate(payloads)
+        ]
+    )
+
+
+def stored(store: BodyStore, kinds: list[str], size: int) -> list[CachedBatch]:
+    batches = []
+    for number, kind in enumerate(kinds):
+        base = number * size
+        batches.append(CachedBatch(1, 0, base, made(kind, base, size), 100 + number, base + 1, 0, base + 1))
+        store.put(batches[-1])
+    return batches
+
+
+@pytest.mark.parametrize("kinds", [["plain"] * 40, ["rows"] * 40, list(KINDS) * 17])
+def test_what_is_delivered_is_the_same_before_and_after_batches_are_merged(kinds: list[str]):
+    apart, together = BodyStore(None), BodyStore(None)
+    stored(apart, kinds, 6)
+    batches = stored(together, kinds, 6)
+    offsets = np.array(random.Random(1).sample(range(len(kinds) * 6), len(kinds) * 3))
+    for _ in range(3):  # the first time they are merged, then they are
+        batch, gate = together.deliver(1, 0, offsets, 1)
+        one_by_one = [apart.deliver(1, 0, offsets[at : at + 1], 1) for at in range(len(offsets))]
+        names = batch.schema.names
+        expected = [each for found, _ in one_by_one for each in found.to_pylist()]
+        absent = {"key": None, "headers": None, "priority": 32_768}
+        assert batch.to_pylist() == [{name: each.get(name, absent.get(name)) for name in names} for each in expected]
+        assert gate == max(each for _, each in one_by_one)
+        sizes = [int(apart.sizes(1, 0, offsets[at : at + 1])[0]) for at in range(len(offsets))]
+        assert together.sizes(1, 0, offsets).tolist() == sizes
+    assert all(each.slice is not None for each in batches)
+    for each, kind in zip(batches, kinds, strict=True):
+        raw = made(kind, each.base, each.count)
+        assert each.batch.equals(raw.batch if isinstance(raw, RowBatch) else raw)
+        assert each.rows is None
+
+
+def test_few_batches_are_left_as_they_are():
+    store = BodyStore(None)
+    batches = stored(store, ["plain"] * (merged.LEAST - 1), 4)
+    store.deliver(1, 0, np.arange(0, len(batches) * 4, 2), 1)
+    assert not any(each.slice for each in batches)
+
+
+def test_one_pull_merges_no_more_than_its_bound(monkeypatch):
+    monkeypatch.setattr(merged, "BYTES_MAX", 20 * 1_500)
+    store = BodyStore(None)
+    batches = stored(store, ["plain"] * 60, 4)
+    store.deliver(1, 0, np.arange(0, 240, 2), 1)
+    done = sum(each.slice is not None for each in batches)
+    assert merged.LEAST <= done < 60
+    for _ in range(4):
+        store.deliver(1, 0, np.arange(0, 240, 2), 1)
+    assert sum(each.slice is None for each in batches) < merged.LEAST
+
+
+def test_memory_of_dropped_members_is_freed():
+    store = BodyStore(None)
+    batches = stored(store, ["plain", "rows"] * 20, 5)
+    store.deliver(1, 0, np.arange(0, 200, 3), 1)
+    for number in random.Random(2).sample(range(40), 39):
+        store.drop(1, 0, [batches[number].base])
+        left = [each for each in batches if not each.dropped]
+        held = {id(each.slice.merged): each.slice.merged.total for each in left if each.slice is not None}
+        assert sum(held.values()) * 3 <= sum(each.count for each in left) * 4
+        for each in left:
+            found, _ = store.deliver(1, 0, np.arange(each.base, each.base + 5), 1)
+            assert found.column("payload").to_pylist() == [
+                b"%d" % offset * (offset % 5) for offset in range(each.base, each.base + 5)
+            ]
+
+
+def test_members_lie_one_behind_the_other():
+    store = BodyStore(None)
+    batches = stored(store, ["plain", "rows", "ranked"] * 20, 3)
+    store.deliver(1, 0, np.arange(0, 180, 2), 1)
+    parts = sorted((id(each.slice.merged), each.slice.start, each.count) for each in batches if each.slice is not None)
+    assert len(parts) == 60
+    for before, after in pairwise(parts):
+        assert before[0] != after[0] or before[1] + before[2] == after[1]
+
+
+def test_sizes_of_some_messages_are_those_of_all():
+    batch = made("full", 30, 40).slice(3, 30)
+    rows = np.array([29, 0, 5, 5, 12])
+    assert content_sizes_at(batch, rows).tolist() == content_sizes(batch)[rows].tolist()
+    assert content_sizes_at(batch, rows[:0]).tolist() == []
