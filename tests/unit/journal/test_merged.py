@@ -79,8 +79,8 @@ def test_one_pull_merges_no_more_than_its_bound(monkeypatch):
     store.deliver(1, 0, np.arange(0, 240, 2), 1)
     done = sum(each.slice is not None for each in batches)
     assert merged.LEAST <= done < 60
-    for _ in range(4):
-        store.deliver(1, 0, np.arange(0, 240, 2), 1)
+    for at in range(4):
+        store.deliver(1, 0, np.arange(at % 2, 240, 2), 1)
     assert sum(each.slice is None for each in batches) < merged.LEAST
 
 
@@ -92,7 +92,7 @@ def test_memory_of_dropped_members_is_freed():
         store.drop(1, 0, [batches[number].base])
         left = [each for each in batches if not each.dropped]
         held = {id(each.slice.merged): each.slice.merged.total for each in left if each.slice is not None}
-        assert sum(held.values()) * 3 <= sum(each.count for each in left) * 4
+        assert sum(held.values()) <= 2 * sum(each.count for each in left)
         for each in left:
             found, _ = store.deliver(1, 0, np.arange(each.base, each.base + 5), 1)
             assert found.column("payload").to_pylist() == [

@@ -16,7 +16,7 @@ from wherry.core.apply.step import (
 from wherry.core.index.ids import PackedOffset
 from wherry.core.index.offsets import bitmap_of, members
 from wherry.core.state.fates import is_open
-from wherry.core.state.partition import Partition
+from wherry.core.state.partition import Freed, Partition
 from wherry.core.state.state import SubscriptionState
 from wherry.model import ops
 from wherry.model.calls.dead import AuditRecord
@@ -44,9 +44,13 @@ def _settle(step: Step, op: ops.Settle) -> None:
         subscription.count(op.outcome, stop - first)
         if _settle_run(step, subscription, partition, first, stop):
             return
+        offset = from_ranges(op.ranges)
     else:
-        subscription.count(op.outcome, int((op.ranges[1::2] - op.ranges[::2]).sum()))
-    _settle_reader(step, subscription, partition, from_ranges(op.ranges))
+        offset = from_ranges(op.ranges)
+        subscription.count(op.outcome, len(offset))
+        if len(offset) and _settle_set(step, subscription, partition, offset):
+            return
+    _settle_reader(step, subscription, partition, offset)
 
 
 def _expire_for_one(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:
@@ -67,20 +71,41 @@ def _settle_run(step: Step, subscription: SubscriptionState, partition: Partitio
 
     Most acks are of this kind: of messages on lease that never failed, in the order in which they were delivered.
     """
-    topic = subscription.topic
-    reader = subscription.readers[partition.number]
+    topic, reader = subscription.topic, subscription.readers[partition.number]
     if not subscription.config.durable or topic.is_stream() or not reader.settle_run(first, stop):
         return False
-    if subscription.backlog_bytes:
-        unsettled = subscription.behind() + stop - first
-        subscription.backlog_bytes -= subscription.backlog_bytes * (stop - first) // max(unsettled, 1)
     freed = partition.settled_run(first, stop)
-    offset = np.arange(first, stop, dtype=np.int64)
+    _settled(step, subscription, partition, np.arange(first, stop, dtype=np.int64), freed)
+    return True
+
+
+def _settle_set(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> bool:
+    """Do as `_settle_run` for messages in any places: those that a pull took by priority or due time.
+
+    One bitmap answers for all of them what `_settle_reader` asks array by array.
+    """
+    topic, reader = subscription.topic, subscription.readers[partition.number]
+    if not subscription.config.durable or topic.is_stream() or not reader.leased:
+        return False
+    some = bitmap_of(offset)
+    if not reader.settle_set(some):
+        return False
+    _settled(step, subscription, partition, offset, partition.settled_set(some, offset))
+    return True
+
+
+def _settled(
+    step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64, freed: Freed | None
+) -> None:
+    """Record what follows when a subscription has settled messages; `freed` is None if that is still to be found."""
+    topic = subscription.topic
+    if subscription.backlog_bytes:
+        unsettled = subscription.behind() + len(offset)
+        subscription.backlog_bytes -= subscription.backlog_bytes * len(offset) // max(unsettled, 1)
     topic.give_back(partition.settled(offset) if freed is None else freed)
     step.effects.touched[topic.number, partition.number] = partition
     step.state.end_hold(topic, partition.number)
     check_ended(step, topic, partition, offset)
-    return True
 
 
 def _settle_reader(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:

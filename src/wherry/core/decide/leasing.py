@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from wherry.core.index.runs import Pairs
 from wherry.core.state.bodies import Cold
-from wherry.core.state.lease import Lease, LeasedRun
+from wherry.core.state.lease import Lease, LeasedFew, LeasedRun
 from wherry.core.state.state import ConsumerState, State, SubscriptionState
 from wherry.model import check, limits
 from wherry.model.catalog.subscription import BUFFER_MAX, LEASE_MS_MAX
@@ -20,6 +20,9 @@ from wherry.model.errors import AlreadyExists, LimitReached, NotFound, StaleLeas
 from wherry.model.row_batch import ROWS_MAX
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+FEW_MAX = 16
+"""Most messages of a ranked order that are leased one by one: from about here on, arrays are cheaper."""
 
 BUFFER_MESSAGES_DEFAULT = 65_536
 BUFFER_BYTES_DEFAULT = 64 << 20
@@ -102,8 +105,8 @@ class PullBudget:
         fit = int(np.searchsorted(np.cumsum(sizes), self.bytes, "right"))
         return 1 if fit == 0 and len(sizes) and sizes[0] <= self.first_bytes else fit
 
-    def spend_run(self, sizes: list[int]) -> int:
-        """Subtract leased messages of a run from the budget, and return their bytes."""
+    def spend_few(self, sizes: list[int]) -> int:
+        """Subtract a few leased messages from the budget, and return their bytes."""
         spent = sum(sizes)
         self.messages -= len(sizes)
         self.bytes -= spent
@@ -167,14 +170,14 @@ def _lease_from(
     reader = subscription.readers[partition]
     count, budget = limit
     reader.wake(now.wall_ms)
-    run = _next_run(state, subscription, partition, count, budget)
-    if run is not None:
-        reader.lease_run(run.first, run.stop)
-        consumer.unsettled_messages += len(run.sizes)
-        consumer.unsettled_bytes += budget.spend_run(run.sizes)
-        consumer.credit -= len(run.sizes)
-        deadline_ms = now.steady_ms + subscription.config.lease_ms
-        return state.leases.grant(subscription.number, consumer.id, partition, run, deadline_ms)
+    some = _next_run(state, subscription, partition, count, budget)
+    if some is not None:
+        reader.lease_run(some.first, some.stop)
+        return _granted(state, subscription, consumer, partition, some, budget, now)
+    few = _next_few(state, subscription, partition, count, budget, now)
+    if few is not None:
+        reader.lease_few(few.offsets)
+        return _granted(state, subscription, consumer, partition, few, budget, now)
     sizes = np.empty(0, np.int64)
 
     def cut(offsets: Int64) -> int:
@@ -196,6 +199,23 @@ def _lease_from(
     return state.leases.grant(subscription.number, consumer.id, partition, columns, deadline_ms)
 
 
+def _granted(
+    state: State,
+    subscription: SubscriptionState,
+    consumer: ConsumerState,
+    partition: int,
+    some: LeasedRun | LeasedFew,
+    budget: PullBudget,
+    now: Now,
+) -> Lease:
+    """Return a lease over a few messages, which the reader has leased."""
+    consumer.unsettled_messages += len(some.sizes)
+    consumer.unsettled_bytes += budget.spend_few(some.sizes)
+    consumer.credit -= len(some.sizes)
+    deadline_ms = now.steady_ms + subscription.config.lease_ms
+    return state.leases.grant(subscription.number, consumer.id, partition, some, deadline_ms)
+
+
 def _next_run(
     state: State, subscription: SubscriptionState, partition: int, count: int, budget: PullBudget
 ) -> LeasedRun | None:
@@ -207,6 +227,19 @@ def _next_run(
     if sizes is None or sum(sizes) > budget.bytes:  # the general way knows which of them fit
         return None
     return LeasedRun(first, stop, sizes)
+
+
+def _next_few(
+    state: State, subscription: SubscriptionState, partition: int, count: int, budget: PullBudget, now: Now
+) -> LeasedFew | None:
+    """Return what a pull gets next in a ranked order if that is a few messages in memory; else None."""
+    found = subscription.readers[partition].next_few(count, FEW_MAX, now.wall_ms)
+    if found is None or not found[0]:
+        return None
+    sizes = state.bodies.few_sizes(subscription.topic.number, partition, found[0])
+    if sizes is None or sum(sizes) > budget.bytes:  # the general way knows which of them fit
+        return None
+    return LeasedFew(*found, sizes)
 
 
 def _turns(

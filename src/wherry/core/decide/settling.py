@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.index.offsets import distinct
-from wherry.core.state.lease import Lease, LeasedRun, Rows
+from wherry.core.state.lease import Lease, LeasedFew, LeasedRun, Rows
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import check, ops
 from wherry.model.catalog.retry import delays_ms, used_up
@@ -35,6 +35,8 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Rows | None:
         return None
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
+    if lease.few is not None:
+        return _rows_of_few(lease, lease.few, offsets.tolist())
     first, last = int(offsets[0]), int(offsets[-1])
     if lease.run is not None and last - first == len(offsets) - 1 and _is_ascending(offsets):
         return _rows_of_run(lease, lease.run, first, last)
@@ -54,8 +56,21 @@ def _rows_of_run(lease: Lease, run: LeasedRun, first: int, last: int) -> range |
     return None if len(rows) == len(lease) else rows
 
 
+def _rows_of_few(lease: Lease, few: LeasedFew, offsets: list[int]) -> list[int] | None:
+    rows = dict.fromkeys(few.offsets.index(each) for each in offsets if each in few.offsets)
+    if len(rows) < len(offsets):
+        for each in offsets:
+            if each not in few.offsets:
+                raise _not_held(lease, each)
+    return None if len(rows) == len(lease) else sorted(rows)
+
+
 def _not_held(lease: Lease, offset: int) -> StaleLease:
     return StaleLease(lease.token, f"does not hold offset {offset}")
+
+
+def _settled_now(lease: Lease) -> StaleLease:
+    return StaleLease(lease.token, "was settled, or a part of it, in this very moment")
 
 
 def _is_ascending(column: Int64) -> bool:
@@ -76,13 +91,15 @@ def columns_of(lease: Lease, rows: Rows | None) -> tuple[Int64, Int64]:
 class Ending:
     """What one or several settles will take out of leases, once their entry is written: all of it or nothing."""
 
-    __slots__ = ("_added", "_dead", "_runs", "_taken")
+    __slots__ = ("_added", "_dead", "_few", "_runs", "_taken")
 
     def __init__(self) -> None:
         self._taken: dict[int, tuple[Lease, Mask]] = {}
         """By token: a lease, and which of its rows leave it."""
         self._runs: dict[int, tuple[Lease, range]] = {}
         """By token: a lease whose rows leave it one behind the other, which needs no mask. It is not in `_taken`."""
+        self._few: dict[int, tuple[Lease, dict[int, None]]] = {}
+        """By token: a lease over a few messages, and which of its rows leave it. It is not in `_taken`."""
         self._added: list[tuple[int, Rows | slice]] = []
         """What was added, in order: the token and the rows."""
         self._dead: dict[int, int] = {}
@@ -102,12 +119,27 @@ class Ending:
         self._added.append((lease.token, rows))
         return True
 
+    def add_few(self, lease: Lease, few: LeasedFew, rows: list[int] | None) -> list[int] | None:
+        """Return the offsets (sorted) of rows (None: all) that will leave a lease; None if it needs a mask by now.
+
+        Raises `StaleLease` if an earlier settle takes one of them.
+        """
+        if lease.token in self._taken:
+            return None
+        taken = self._few.setdefault(lease.token, (lease, {}))[1]
+        rows = list(range(len(few.offsets))) if rows is None else rows
+        if not taken.keys().isdisjoint(rows):
+            raise _settled_now(lease)
+        taken.update(dict.fromkeys(rows))
+        self._added.append((lease.token, rows))
+        return sorted(few.offsets[row] for row in rows)
+
     def add(self, lease: Lease, rows: Rows | None) -> tuple[Int64, Int64]:
         """Return offsets and ranks that will leave a lease; `StaleLease` if an earlier settle takes one of them."""
         taken = self._mask(lease)
         picked = slice(None) if rows is None else rows
         if taken[picked].any():
-            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
+            raise _settled_now(lease)
         taken[picked] = True
         self._added.append((lease.token, picked))
         return columns_of(lease, rows)
@@ -118,6 +150,8 @@ class Ending:
             found = self._taken[lease.token] = (lease, np.zeros(len(lease), np.bool_))
             _, run = self._runs.pop(lease.token, (lease, range(0)))
             found[1][run.start : run.stop] = True
+            _, few = self._few.pop(lease.token, (lease, {}))
+            found[1][list(few)] = True
         return found[1]
 
     def mark(self) -> tuple[int, dict[int, int]]:
@@ -130,6 +164,10 @@ class Ending:
         for token, rows in reversed(self._added[count:]):
             if token in self._taken:
                 self._taken[token][1][rows] = False
+            elif token in self._few:
+                assert isinstance(rows, list)
+                for row in rows:
+                    del self._few[token][1][row]
             else:
                 assert isinstance(rows, range)
                 lease, run = self._runs.pop(token)
@@ -150,6 +188,9 @@ class Ending:
         for lease, rows in self._runs.values():
             if state.leases.get(lease.token) is lease:
                 state.take_out(lease, None if len(rows) == len(lease) else rows)
+        for lease, few in self._few.values():
+            if few and state.leases.get(lease.token) is lease:
+                state.take_out(lease, None if len(few) == len(lease) else sorted(few))
         for lease, taken in self._taken.values():
             if state.leases.get(lease.token) is lease and taken.any():
                 state.take_out(lease, None if taken.all() else np.flatnonzero(taken))
@@ -175,8 +216,17 @@ def _joined(ranges: list[Int64]) -> Int64:
     if sum(map(len, ranges)) > FEW_RANGES:
         return to_ranges(np.sort(np.concatenate([from_ranges(each) for each in ranges])))
     edges = chain.from_iterable(each.tolist() for each in ranges)
+    return _merged(sorted(zip(edges, edges, strict=True)))  # the same iterator twice: pairs
+
+
+def _ranges(offsets: list[int]) -> Int64:
+    """Return a few offsets, ascending, as ranges."""
+    return _merged((offset, offset + 1) for offset in offsets)
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> Int64:
     merged: list[int] = []
-    for start, stop in sorted(zip(edges, edges, strict=True)):  # the same iterator twice: pairs
+    for start, stop in ranges:
         if merged and merged[-1] == start:
             merged[-1] = stop
         else:
@@ -190,6 +240,11 @@ def ack(ending: Ending, lease: Lease, rows: Rows | None) -> list[AnyOp]:
     if run is not None and (rows is None or isinstance(rows, range)) and ending.add_run(lease, rows):
         edges = run[:2] if rows is None else (run.first + rows.start, run.first + rows.stop)
         return [ops.Settle(lease.subscription, lease.partition, np.array(edges, np.int64), "acked")]
+    few = lease.few
+    if few is not None and (rows is None or isinstance(rows, list)):
+        offsets = ending.add_few(lease, few, rows)
+        if offsets is not None:
+            return [ops.Settle(lease.subscription, lease.partition, _ranges(offsets), "acked")]
     offset, _ = ending.add(lease, rows)
     return [ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked")]
 

@@ -96,6 +96,19 @@ class OffsetSet:
         """Return whether nothing of `start..stop` is in the set."""
         return start >= self.floor and (not self.above or self.above.range_cardinality(start, stop) == 0)
 
+    def has_all_of(self, some: BitMap64) -> bool:
+        """Return whether all members of a bitmap, which has some, are in the set."""
+        return some.max() < self.floor or (some.min() >= self.floor and some.issubset(self.above))
+
+    def has_no_one_of(self, some: BitMap64) -> bool:
+        """Return whether no member of a bitmap, which has some, is in the set."""
+        return some.min() >= self.floor and self.above.isdisjoint(some)
+
+    def add_set(self, some: BitMap64) -> None:
+        """Add the members of a bitmap; the floor rises over consecutive ones."""
+        self.above |= some
+        self._raise_floor()
+
     def add(self, offsets: Int64) -> None:
         """Add offsets; the floor rises over consecutive ones."""
         if len(offsets) == 0:

@@ -212,6 +212,15 @@ class Ranked:
         self._runs.drop_first(keep)
         return Pairs(pairs.rank[:keep], pairs.offset[:keep])
 
+    def next_few(self, n: int, most: int, now_ms: int) -> tuple[list[int], list[int]] | None:
+        """Return offsets and ranks of the first `n` messages that may be leased now, if they are at most `most`."""
+        pairs = self.peek(min(n, most + 1), now_ms)
+        return (pairs.offset.tolist(), pairs.rank.tolist()) if len(pairs.offset) <= most else None
+
+    def claim_first(self, n: int) -> None:
+        """Take out the first messages, which `next_few` returned."""
+        self._runs.drop_first(n)
+
     def ready(self, now_ms: int) -> int:
         """See `Waiting`."""
         return self._runs.count_to(now_ms) if self._timed else len(self._runs)

@@ -47,5 +47,8 @@ class Bodies(Protocol):
     def run_sizes(self, topic: int, partition: int, first: int, stop: int) -> list[int] | None:
         """Return the content bytes of consecutive messages; None unless all of them are in memory as rows."""
 
+    def few_sizes(self, topic: int, partition: int, offsets: list[int]) -> list[int] | None:
+        """Return the content bytes of a few messages; None unless all are in memory and can be delivered as rows."""
+
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
         """Return some stored columns of messages, in the order of `offsets`; raise `Cold` if one is not in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -26,20 +27,34 @@ class LeasedRun(NamedTuple):
     sizes: list[int]
 
 
+class LeasedFew(NamedTuple):
+    """A few messages at any offsets, in the order of their ranks: offset, rank and bytes of each."""
+
+    offsets: list[int]
+    ranks: list[int]
+    sizes: list[int]
+
+    def without(self, rows: Sequence[int]) -> LeasedFew:
+        """Return the messages that are not in some rows."""
+        gone = set(rows)
+        kept = [row for row in range(len(self.offsets)) if row not in gone]
+        return LeasedFew(*([column[row] for row in kept] for column in self))
+
+
 Columns: TypeAlias = tuple[Int64, Int64, Int64]
 """Offset, rank and size of each message."""
 
-Rows: TypeAlias = Int64 | range
-"""Some messages of a lease by their index, ascending; those of a run may be a range."""
+Rows: TypeAlias = Int64 | range | list[int]
+"""Some messages of a lease by their index, ascending; those of a run may be a range, and few may be a list."""
 
 
 class Lease:
     """Messages of one partition, leased to one consumer by one pull. Rows leave it as they are settled.
 
-    A few messages of a fifo are kept as a run, which costs no array; the columns are made when they are asked for.
+    A few messages are kept as a run or as lists, which costs no array; the columns are made when they are asked for.
     """
 
-    __slots__ = ("_columns", "consumer", "deadline_ms", "partition", "run", "subscription", "token")
+    __slots__ = ("_columns", "consumer", "deadline_ms", "few", "partition", "run", "subscription", "token")
 
     def __init__(
         self,
@@ -47,21 +62,25 @@ class Lease:
         subscription: int,
         consumer: str,
         partition: int,
-        messages: Columns | LeasedRun,
+        messages: Columns | LeasedRun | LeasedFew,
         deadline_ms: int,
     ) -> None:
         self.token, self.subscription, self.consumer, self.partition = token, subscription, consumer, partition
         self.deadline_ms = deadline_ms
         self.run: LeasedRun | None = messages if isinstance(messages, LeasedRun) else None
-        self._columns: Columns | None = None if isinstance(messages, LeasedRun) else messages
+        self.few: LeasedFew | None = messages if isinstance(messages, LeasedFew) else None
+        self._columns: Columns | None = None if isinstance(messages, LeasedRun | LeasedFew) else messages
 
     def __len__(self) -> int:
+        if self.few is not None:
+            return len(self.few.offsets)
         return self.run.stop - self.run.first if self.run is not None else len(self.offset)
 
     @property
     def bytes(self) -> int:
         """The bytes of all its messages."""
-        return sum(self.run.sizes) if self.run is not None else int(self.size.sum())
+        some = self.run or self.few
+        return sum(some.sizes) if some is not None else int(self.size.sum())
 
     @property
     def offset(self) -> Int64:
@@ -82,6 +101,9 @@ class Lease:
         """Return the bytes of some messages."""
         if self.run is not None and isinstance(rows, range):
             return sum(self.run.sizes[rows.start : rows.stop])
+        if self.few is not None:
+            sizes = self.few.sizes
+            return sum(sizes[row] for row in rows)
         return int(self.size[rows].sum())
 
     def let_go(self, rows: Rows) -> None:
@@ -91,12 +113,17 @@ class Lease:
             first, stop = (rows.stop, len(run.sizes)) if rows.start == 0 else (0, rows.start)
             self.run, self._columns = LeasedRun(run.first + first, run.first + stop, run.sizes[first:stop]), None
             return
+        if self.few is not None:
+            self.few, self._columns = self.few.without(list(rows)), None
+            return
         kept = np.ones(len(self), np.bool_)
         kept[rows] = False
         offset, rank, size = self._as_columns()
         self.run, self._columns = None, (offset[kept], rank[kept], size[kept])
 
     def _as_columns(self) -> Columns:
+        if self._columns is None and self.few is not None:
+            self._columns = tuple(np.array(column, np.int64) for column in self.few)  # type: ignore[assignment]
         if self._columns is None:
             assert self.run is not None
             offset = np.arange(self.run.first, self.run.stop, dtype=np.int64)
@@ -120,7 +147,12 @@ class Leases:
         return len(self._by_token)
 
     def grant(
-        self, subscription: int, consumer: str, partition: int, messages: Columns | LeasedRun, deadline_ms: int
+        self,
+        subscription: int,
+        consumer: str,
+        partition: int,
+        messages: Columns | LeasedRun | LeasedFew,
+        deadline_ms: int,
     ) -> Lease:
         """Return a new lease over messages."""
         self._next += 1

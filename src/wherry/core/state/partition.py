@@ -161,6 +161,24 @@ class Partition:
             self.expiry_exempt.remove_range(first, stop)
         return Freed(stop - first, size)
 
+    def settled_set(self, some: BitMap64, offset: Int64) -> Freed | None:
+        """Do as `settled_run` for messages in any places, given as a bitmap and as an array (sorted)."""
+        if len(self.dead) or not self.finished.has_no_one_of(some) or not self.released.has_no_one_of(some):
+            return None
+        if len(self.readers) > 1 and not all(each.settled.has_all_of(some) for each in self.readers.values()):
+            return None
+        size = self.directory.finish(offset)
+        self.finished.add_set(some)
+        self.released.add_set(some)
+        self.emptied += self.directory.release(offset)
+        if len(self.expiry):
+            self._sweep_expiry()
+        if len(self.versions):
+            self.versions.remove(offset)
+        self.transient -= some
+        self.expiry_exempt -= some
+        return Freed(len(offset), size)
+
     def finish(self, offset: Int64) -> Freed:
         """Finish the messages that every durable subscription has settled or buried: they leave the topic's bounds."""
         for reader in self.readers.values():

@@ -64,6 +64,7 @@ class Reader:
     __slots__ = (
         "_fifo",
         "_order",
+        "_ranked",
         "attempts_table",
         "backlog",
         "dead",
@@ -86,7 +87,8 @@ class Reader:
         self.delayed = Delayed(self.attempts_table)
         self.dead = OffsetTable(DEAD)
         self._fifo = Fifo(start) if order == "fifo" else None
-        plain: Waiting = self._fifo or Ranked(timed=order == "timeline")
+        self._ranked = None if order == "fifo" else Ranked(timed=order == "timeline")
+        plain: Waiting = self._fifo or self._ranked  # type: ignore[assignment]  # one of them is there
         self.gate = KeyGate(plain, hashes_of) if hashes_of is not None else None
         self.waiting: Waiting = self.gate or plain
 
@@ -179,6 +181,19 @@ class Reader:
         self._fifo.claim_run(stop)
         self.leased.add_range(first, stop)
 
+    def next_few(self, n: int, most: int, now_ms: int) -> tuple[list[int], list[int]] | None:
+        """Return offsets and ranks of the next `n` messages in a ranked order, if they are at most `most`."""
+        if self._ranked is None or self.gate is not None:
+            return None
+        return self._ranked.next_few(n, most, now_ms)
+
+    def lease_few(self, offsets: list[int]) -> None:
+        """Lease messages that `next_few` returned."""
+        assert self._ranked is not None
+        self._ranked.claim_first(len(offsets))
+        for offset in offsets:
+            self.leased.add(offset)
+
     def settle_run(self, first: int, stop: int) -> bool:
         """Settle consecutive messages that are on lease and have no other state; else return False, with no change."""
         settled = self.settled
@@ -192,6 +207,20 @@ class Reader:
             return False
         self.leased.remove_range(first, stop)
         settled.add_range(first, stop)
+        return True
+
+    def settle_set(self, some: BitMap64) -> bool:
+        """Do as `settle_run` for messages in any places, at least one."""
+        if (
+            self.gate is not None
+            or len(self.attempts_table)
+            or len(self.dead)
+            or some.min() < self.settled.floor
+            or not some.issubset(self.leased)
+        ):
+            return False
+        self.leased -= some
+        self.settled.add_set(some)
         return True
 
     def give_back(self, rank: Int64, offset: Int64) -> None:

@@ -5,7 +5,7 @@ costs some microseconds, however few rows it is for. So batches that such a pull
 pulls take from a few large batches. A member is a slice of what it was merged into: nothing is held twice.
 
 The memory of a member that is dropped is free when the others are dropped as well. So those that are left are merged
-again when a quarter of the messages is gone.
+again when half of the messages are gone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Merged:
     def drop(self, member: CachedBatch) -> None:
         """Note that a member is dropped; merge the others again if its memory would else stay for long."""
         self.live -= member.count
-        if self.live * 4 < self.total * 3:
+        if self.live * 2 < self.total:
             merge([each for each in self.members if not each.dropped and each is not member])
 
 

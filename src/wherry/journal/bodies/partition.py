@@ -11,6 +11,7 @@ import pyarrow as pa
 from wherry.journal.bodies.merged import Merged, Slice
 from wherry.journal.bodies.places import Place, is_run, places_in
 from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.singles import Columns, columns_of
 from wherry.journal.codec import Packed
 from wherry.model.row_batch import RowBatch
 
@@ -40,6 +41,7 @@ class CachedBatch:
 
     __slots__ = (
         "_batch",
+        "_columns",
         "base",
         "count",
         "dropped",
@@ -67,6 +69,7 @@ class CachedBatch:
         self.topic, self.partition, self.base, self.published_us = topic, partition, base, published_us
         self.position, self.index, self.gate = position, index, gate
         self._batch: pa.RecordBatch | RowBatch | Packed | Slice = batch
+        self._columns: Columns | None = None
         self.count = self._unpacked().num_rows if count is None else count
         """Messages of the batch."""
         self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
@@ -85,6 +88,15 @@ class CachedBatch:
         found = self._unpacked()
         return found if isinstance(found, RowBatch) else None
 
+    @property
+    def values(self) -> RowBatch | Columns | None:
+        """The messages to be read one by one; None if rows cannot have all that they have."""
+        found = self._unpacked() if self._columns is None else None
+        if found is None or isinstance(found, RowBatch):
+            return found or self._columns
+        self._columns = columns_of(found)
+        return self._columns
+
     def _unpacked(self) -> pa.RecordBatch | RowBatch:
         found = self._batch
         if isinstance(found, Packed):
@@ -98,7 +110,7 @@ class CachedBatch:
 
     def belong_to(self, merged: Merged, start: int) -> None:
         """Hold the messages as a slice of what they were merged into."""
-        self._batch = Slice(merged, start)
+        self._batch, self._columns = Slice(merged, start), None
 
     def row(self) -> CachedRow:
         """Return what a checkpoint stores of the batch."""
@@ -116,7 +128,7 @@ class Block(NamedTuple):
 class PartitionBodies:
     """Bodies of one partition by offset. Rows of dropped batches are swept when they are more than half."""
 
-    __slots__ = ("_base", "_empty", "_slots", "_stop", "loaded", "segments")
+    __slots__ = ("_base", "_empty", "_found", "_slots", "_stop", "loaded", "segments")
 
     def __init__(self) -> None:
         self._slots: list[CachedBatch | None] = []
@@ -124,6 +136,8 @@ class PartitionBodies:
         self._stop = np.zeros(16, np.int64)
         """First and end offset of the batch in each slot; the arrays are longer than the list of slots."""
         self._empty = 0
+        self._found: tuple[Int64, list[Place]] | None = None
+        """Where the messages in memory are that were last asked for: they are measured, and then delivered."""
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
 
@@ -149,6 +163,7 @@ class PartitionBodies:
         """Drop a batch."""
         row = int(self._base[: len(self._slots)].searchsorted(base))
         cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
+        self._found = None  # it would keep memory
         if cached is not None:
             self._slots[row] = None
             self._stop[row] = base
@@ -182,12 +197,16 @@ class PartitionBodies:
         row = int(base.searchsorted(last, "right")) - 1
         if row >= 0 and base[row] <= first and last < stop[row] and is_run(offsets):
             return [self._slice(row, first, len(offsets))], None
+        if self._found is not None and np.array_equal(self._found[0], offsets):
+            return self._found[1], None
         rows = base.searchsorted(offsets, "right") - 1
         found = (rows >= 0) & (offsets < stop[rows])
         at = np.flatnonzero(found)
         places = places_in(self._slots, rows[at], offsets[at], at)
         if len(at) == len(offsets):
-            return [places[0]._replace(at=slice(None))] if len(places) == 1 else places, None
+            places = [places[0]._replace(at=slice(None))] if len(places) == 1 else places
+            self._found = offsets, places
+            return places, None
         lost = np.flatnonzero(~found)
         more, missing = self._from_blocks(offsets[lost], lost)
         return places + more, missing

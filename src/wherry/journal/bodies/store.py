@@ -27,6 +27,7 @@ from wherry.journal.bodies.partition import Block, CachedBatch, PartitionBodies
 from wherry.journal.bodies.places import BatchPiece, Place
 from wherry.journal.bodies.rows import RowsAt, rows_between
 from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.singles import Single, singles_at
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, delivered
@@ -158,6 +159,16 @@ class BodyStore:
         """Return consecutive messages as rows; None unless all of them are in memory as rows."""
         bodies = self._partitions.get((topic, partition))
         return None if bodies is None else rows_between(self._order, bodies, (topic, partition), first, stop)
+
+    def few(self, topic: int, partition: int, offsets: list[int]) -> list[Single] | None:
+        """Return a few messages, in any places; None unless all are in memory and rows can have what they have."""
+        bodies = self._partitions.get((topic, partition))
+        return None if bodies is None else singles_at(bodies, offsets)
+
+    def few_sizes(self, topic: int, partition: int, offsets: list[int]) -> list[int] | None:
+        """See `Bodies`."""
+        found = self.few(topic, partition, offsets)
+        return None if found is None else [each.size() for each in found]
 
     def values(self, topic: int, partition: int, offset: int, columns: Sequence[str]) -> list[Any] | None:
         """Return some stored columns of one message as values; None if it is not in memory."""
