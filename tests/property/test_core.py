@@ -19,6 +19,7 @@ from wherry.core.decide.leasing import Now
 from wherry.core.decide.settling import Ending
 from wherry.core.decide.volatile import separate
 from wherry.core.index import keys, runs, table
+from wherry.journal.bodies import merged
 from wherry.model import ops
 from wherry.model.calls.fate import FATES, SETTLED
 from wherry.model.ops import Entry
@@ -32,6 +33,8 @@ def small(monkeypatch):
     monkeypatch.setattr(table, "RECENT_MAX", 3)
     monkeypatch.setattr(keys, "WINDOW", 2)
     monkeypatch.setattr(span, "ADVANCE_STEP", 3)
+    monkeypatch.setattr(leasing, "FEW_MAX", 2)
+    monkeypatch.setattr(merged, "LEAST", 2)
 
 
 class Rules(Logging):

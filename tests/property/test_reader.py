@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.examples import scaled
 from wherry.core.index import keys, runs, table
+from wherry.core.index.offsets import bitmap_of
 from wherry.core.inspect.audit import _audit_reader
 from wherry.core.state.reader import Reader
 
@@ -92,6 +93,31 @@ class Readers(RuleBasedStateMachine):
         if not self.keyed:
             assert pairs == sorted((self.rank[offset], offset) for offset in ready)[:n]
         self.where |= dict.fromkeys(got.offset.tolist(), "leased")
+
+    @rule(n=st.integers(1, 6), most=st.integers(1, 4))
+    def lease_few(self, n, most):
+        self.real.wake(self.now)
+        self.wake()
+        found = self.real.next_few(n, most, self.now)
+        if found is None:
+            assert self.keyed or self.order == "fifo" or len(self.named("waiting")) > most < n
+            return
+        ready = [o for o in self.named("waiting") if self.order != "timeline" or self.rank[o] <= self.now]
+        pairs = list(zip(found[1], found[0], strict=True))
+        assert pairs == sorted((self.rank[offset], offset) for offset in ready)[:n]
+        self.real.lease_few(found[0])
+        self.where |= dict.fromkeys(found[0], "leased")
+
+    @rule(data=st.data())
+    def settle_set(self, data):
+        """Messages on lease that have no other state settle at once; else nothing changes."""
+        some = self.some(data, "leased", "leased", "settled")
+        if some and self.real.settle_set(bitmap_of(column(some))):
+            assert all(self.where[offset] == "leased" for offset in some)
+            self.where |= dict.fromkeys(some, "settled")
+        elif some:
+            others = self.keyed or self.named("dead", "delayed") or self.order == "fifo"
+            assert others or len(self.real.attempts_table) or any(self.where[each] == "settled" for each in some)
 
     @rule(data=st.data())
     def give_back(self, data):

@@ -1,4 +1,4 @@
-"""Settles of a lease over a run of offsets end as those of the same lease over columns do, whatever is settled."""
+"""Settles of a lease over a run of offsets, or over few, end as those of the same lease over columns do."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wherry.core.decide import settling
 from wherry.core.decide.settling import Ending
-from wherry.core.state.lease import Lease, LeasedRun
+from wherry.core.state.lease import Lease, LeasedFew, LeasedRun
 from wherry.core.state.state import State
 from wherry.journal.bodies.store import BodyStore
 from wherry.model import ops
@@ -31,6 +31,13 @@ def lease_of(state: State, count: int, *, as_run: bool) -> Lease:
     offset = np.arange(FIRST, FIRST + count, dtype=np.int64)
     messages = LeasedRun(FIRST, FIRST + count, sizes) if as_run else (offset, offset, np.array(sizes, np.int64))
     return state.leases.grant(1, "c", 0, messages, 0)
+
+
+def scattered(state: State, order: list[int], *, as_few: bool) -> Lease:
+    """Return a lease over messages in the order of their ranks, which is no order of offsets."""
+    ranks, sizes = [7 * each for each in range(len(order))], [10 + each for each in order]
+    columns = (np.array(order, np.int64), np.array(ranks, np.int64), np.array(sizes, np.int64))
+    return state.leases.grant(1, "c", 0, LeasedFew(order, ranks, sizes) if as_few else columns, 0)
 
 
 def settled(ending: Ending, lease: Lease, call: list[list[int] | None]) -> list[int] | str:
@@ -61,6 +68,21 @@ def left(state: State, lease: Lease) -> tuple[Any, ...]:
 def test_a_run_is_settled_as_its_columns_are(count, turns):
     states = State(BodyStore(None)), State(BodyStore(None))
     leases = [lease_of(state, count, as_run=as_run) for state, as_run in zip(states, (True, False), strict=True)]
+    settle_both(states, leases, turns)
+
+
+@given(st.sets(st.integers(FIRST, FIRST + MOST), min_size=1), st.randoms(), st.lists(CALLS, min_size=1, max_size=4))
+def test_a_few_messages_are_settled_as_their_columns_are(offsets, chance, turns):
+    states = State(BodyStore(None)), State(BodyStore(None))
+    order = sorted(offsets)
+    chance.shuffle(order)
+    leases = [scattered(state, order, as_few=as_few) for state, as_few in zip(states, (True, False), strict=True)]
+    assert (leases[0].bytes, len(leases[0])) == (leases[1].bytes, len(leases[1]))
+    settle_both(states, leases, turns)
+
+
+def settle_both(states: tuple[State, State], leases: list[Lease], turns: list[list[list[list[int] | None]]]) -> None:
+    """Settle the same of two leases, turn by turn."""
     for calls in turns:
         if states[0].leases.get(leases[0].token) is None:
             break

@@ -377,6 +377,8 @@ def from_ranges(ranges: Int64) -> Int64:
         return np.arange(ranges[0], ranges[1], dtype=np.int64)
     starts, stops = ranges[0::2], ranges[1::2]
     lengths = stops - starts
+    if bool((lengths == 1).all()):  # as scattered acks are
+        return starts.copy()
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     result: Int64 = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)

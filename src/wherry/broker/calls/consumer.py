@@ -21,7 +21,7 @@ from wherry.core.decide import leasing, settling
 from wherry.core.decide.volatile import separate
 from wherry.core.index.offsets import distinct
 from wherry.core.state.bodies import Cold, together
-from wherry.core.state.lease import Lease, LeasedFew
+from wherry.core.state.lease import Lease
 from wherry.core.state.state import ConsumerState, SubscriptionState
 from wherry.model import check, ops
 from wherry.model.calls.lease import (
@@ -343,11 +343,11 @@ class Consumer:
         """Return a lease over few messages as a delivery of rows, and the position that must be durable before."""
         (lease, *others), subscription = leases, self._subscription
         if others or lease.run is None:
-            return None if others or lease.few is None else self._few_as_rows(lease, lease.few)
+            return None if others or lease.few is None else self._few_as_rows(lease, lease.few.offsets)
         number = lease.partition
         found = self._shard.store.run(subscription.topic.number, number, lease.run.first, lease.run.stop)
         if found is None:
-            return None
+            return self._few_as_rows(lease, list(range(lease.run.first, lease.run.stop)))
         reader, rows, offset = subscription.readers[number], [], lease.run.first
         tried = bool(len(reader.attempts_table))
         for piece in found:
@@ -357,19 +357,18 @@ class Consumer:
                 offset += 1
         return Delivery(self._settler, rows, leases), max(piece.gate for piece in found)
 
-    def _few_as_rows(self, lease: Lease, few: LeasedFew) -> tuple[Delivery, int] | None:
+    def _few_as_rows(self, lease: Lease, offsets: list[int]) -> tuple[Delivery, int] | None:
         number, subscription = lease.partition, self._subscription
-        found = self._shard.store.few(subscription.topic.number, number, few.offsets)
+        found = self._shard.store.few(subscription.topic.number, number, offsets)
         if found is None:
             return None
         reader, attempts = subscription.readers[number], [1] * len(found)
         if len(reader.attempts_table):
-            attempts = (reader.attempts(np.array(few.offsets, np.int64)) + 1).tolist()
+            attempts = (reader.attempts(np.array(offsets, np.int64)) + 1).tolist()
         rows = [
-            each.row(offset, number, attempt)
-            for each, offset, attempt in zip(found, few.offsets, attempts, strict=True)
+            each.row(offset, number, attempt) for each, offset, attempt in zip(found, offsets, attempts, strict=True)
         ]
-        return Delivery(self._settler, rows, [lease]), max(each.cached.gate for each in found)
+        return Delivery(self._settler, rows, [lease]), max(each.gate for each in found)
 
     def _as_columns(self, leases: list[Lease]) -> tuple[Delivery, int]:
         """Return leases as a delivery of columns, and the position that must be durable before it is sent."""

@@ -21,8 +21,8 @@ from wherry.model.row_batch import ROWS_MAX
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-FEW_MAX = 16
-"""Most messages of a ranked order that are leased one by one: from about here on, arrays are cheaper."""
+FEW_MAX = 48
+"""Most messages at any offsets that a pull leases one by one: from about 64 on, arrays are cheaper."""
 
 BUFFER_MESSAGES_DEFAULT = 65_536
 BUFFER_BYTES_DEFAULT = 64 << 20
@@ -219,11 +219,14 @@ def _granted(
 def _next_run(
     state: State, subscription: SubscriptionState, partition: int, count: int, budget: PullBudget
 ) -> LeasedRun | None:
-    """Return what a pull gets next if that is a few messages at consecutive offsets, in memory as rows; else None."""
+    """Return what a pull gets next if that is a few messages at consecutive offsets, in memory; else None."""
     first, stop = subscription.readers[partition].next_run(count)
     if not 0 < stop - first <= ROWS_MAX:
         return None
-    sizes = state.bodies.run_sizes(subscription.topic.number, partition, first, stop)
+    topic = subscription.topic.number
+    sizes = state.bodies.run_sizes(topic, partition, first, stop)
+    if sizes is None and stop - first <= FEW_MAX:
+        sizes = state.bodies.few_sizes(topic, partition, list(range(first, stop)))
     if sizes is None or sum(sizes) > budget.bytes:  # the general way knows which of them fit
         return None
     return LeasedRun(first, stop, sizes)

@@ -223,7 +223,10 @@ class Ranked:
 
     def ready(self, now_ms: int) -> int:
         """See `Waiting`."""
-        return self._runs.count_to(now_ms) if self._timed else len(self._runs)
+        if not self._timed:
+            return len(self._runs)
+        first = self._runs.first_rank()
+        return 0 if first is None or first > now_ms else self._runs.count_to(now_ms)
 
     def next_at_ms(self, now_ms: int) -> int | None:
         """See `Waiting`."""

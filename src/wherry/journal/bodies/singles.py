@@ -77,9 +77,10 @@ def _read(name: str, column: pa.Array) -> tuple[Numbers | None, pa.Array]:
 class Single(NamedTuple):
     """One message of a batch in memory."""
 
-    cached: CachedBatch
     values: RowBatch | Columns
     at: int
+    published_us: int
+    gate: int
 
     def size(self) -> int:
         """Return the content bytes."""
@@ -88,7 +89,7 @@ class Single(NamedTuple):
 
     def row(self, offset: int, partition: int, attempt: int) -> DeliveredRow:
         """Return the message as a consumer gets it."""
-        values, published_us = self.values, self.cached.published_us
+        values, published_us = self.values, self.published_us
         if isinstance(values, RowBatch):
             return delivered_row(values, self.at, offset, partition, attempt, published_us)
         return values.row(self.at, offset, partition, attempt, published_us)
@@ -106,7 +107,7 @@ def singles_at(bodies: PartitionBodies, offsets: list[int]) -> list[Single] | No
         values = cached.values
         if values is None:
             return None
-        found.append(Single(cached, values, offset - cached.base))
+        found.append(Single(values, offset - cached.base, cached.published_us, cached.gate))
     return found
 
 

@@ -265,14 +265,19 @@ def hand_out_too_soon() -> Iterator[None]:
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
 
-    def as_rows(run: Any) -> Any:
+    def as_rows(find: Any) -> Any:
         def ungated(self: BodyStore, *args: Any) -> Any:
-            found = run(self, *args)
+            found = find(self, *args)
             return None if found is None else [each._replace(gate=0) for each in found]
 
         return ungated
 
-    with patched(BodyStore, "deliver", make), patched(BodyStore, "run", as_rows), patched(world, "DiskFaults", _slow):
+    with (
+        patched(BodyStore, "deliver", make),
+        patched(BodyStore, "run", as_rows),
+        patched(BodyStore, "few", as_rows),
+        patched(world, "DiskFaults", _slow),
+    ):
         yield
 
 

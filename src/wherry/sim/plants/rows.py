@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wherry.core.index.waiting import Fifo
+from pyroaring import BitMap64
+
+from wherry.core.decide import leasing
+from wherry.core.index.waiting import Fifo, Ranked
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import Reader
+from wherry.journal.bodies import merged
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.singles import Columns
 from wherry.model.row_batch import RowBatch
 from wherry.sim.patch import patched
 from wherry.sim.world import world
@@ -73,10 +79,62 @@ def keep_what_is_settled() -> Any:
     return patched(Partition, "settled_run", make)
 
 
+def lease_few_twice() -> Any:
+    """Leave the last of a few messages of a ranked order waiting, which was leased."""
+    return patched(Ranked, "claim_first", lambda claim: lambda self, n: claim(self, n - 1))
+
+
+def settle_a_set_without_one() -> Any:
+    """Settle messages in any places without the last of them, which comes back when its lease would have ended."""
+
+    def make(settle: Any) -> Any:
+        return lambda self, some: settle(self, some - BitMap64([some.max()]) if len(some) > 1 else some)
+
+    return patched(Reader, "settle_set", make)
+
+
+def keep_a_set_that_is_settled() -> Any:
+    """Count a message in any place as kept that is freed: the topic's bounds drift."""
+
+    def make(settled: Any) -> Any:
+        def one_less(self: Partition, *some: Any) -> Any:
+            freed = settled(self, *some)
+            return None if freed is None else freed._replace(messages=freed.messages - 1)
+
+        return one_less
+
+    return patched(Partition, "settled_set", make)
+
+
+def read_the_next_row() -> Any:
+    """Give a lone message of a batch of columns the content of the message behind it."""
+
+    def make(row: Any) -> Any:
+        return lambda self, at, *rest: row(self, min(at + 1, len(self._payload_edges) - 2), *rest)
+
+    return patched(Columns, "row", make)
+
+
+@contextmanager
+def lose_the_place_in_merged() -> Iterator[None]:
+    """Merge batches, and look for the messages of each at the beginning."""
+    with (
+        patched(CachedBatch, "belong_to", lambda belong: lambda self, whole, start: belong(self, whole, 0)),
+        patched(merged, "LEAST", lambda _: 2),
+        patched(leasing, "FEW_MAX", lambda _: 0),
+    ):
+        yield
+
+
 ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "trust the page cache": (trust_the_page_cache, 0, ("ledger", "replay_equals_live", "BootRefused")),
     "lease a run twice": (lease_a_run_twice, 0, ("one_lease_at_a_time", "Corrupt")),
     "journal half a payload": (journal_half_a_payload, 0, ("ledger", "late")),
     "settle one too few": (settle_one_too_few, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
     "keep what is settled": (keep_what_is_settled, 0, ("replay_equals_live", "bounds_held", "audit")),
+    "lease few twice": (lease_few_twice, 0, ("one_lease_at_a_time", "Corrupt")),
+    "settle a set without one": (settle_a_set_without_one, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
+    "keep a set that is settled": (keep_a_set_that_is_settled, 0, ("replay_equals_live", "bounds_held", "audit")),
+    "read the next row": (read_the_next_row, 0, ("ledger",)),
+    "lose the place in merged": (lose_the_place_in_merged, 0, ("ledger",)),
 }
