@@ -58,11 +58,15 @@ def test_what_is_delivered_is_the_same_before_and_after_batches_are_merged(kinds
         assert gate == max(each for _, each in one_by_one)
         sizes = [int(apart.sizes(1, 0, offsets[at : at + 1])[0]) for at in range(len(offsets))]
         assert together.sizes(1, 0, offsets).tolist() == sizes
-    assert all(each.slice is not None for each in batches)
+    assert len(parts_of(batches)) <= len(set(kinds))
     for each, kind in zip(batches, kinds, strict=True):
         raw = made(kind, each.base, each.count)
         assert each.batch.equals(raw.batch if isinstance(raw, RowBatch) else raw)
         assert each.rows is None
+
+
+def parts_of(batches: list[CachedBatch]) -> set[int]:
+    return {id(each if each.slice is None else each.slice.merged) for each in batches}
 
 
 def test_few_batches_are_left_as_they_are():
@@ -77,11 +81,50 @@ def test_one_pull_merges_no_more_than_its_bound(monkeypatch):
     store = BodyStore(None)
     batches = stored(store, ["plain"] * 60, 4)
     store.deliver(1, 0, np.arange(0, 240, 2), 1)
-    done = sum(each.slice is not None for each in batches)
-    assert merged.LEAST <= done < 60
-    for at in range(4):
+    assert merged.LEAST <= sum(each.slice is not None for each in batches) < 40
+    for at in range(6):
         store.deliver(1, 0, np.arange(at % 2, 240, 2), 1)
-    assert sum(each.slice is None for each in batches) < merged.LEAST
+    assert len(parts_of(batches)) < merged.LEAST
+
+
+def test_batches_of_so_many_columns_that_nothing_is_merged_are_still_delivered():
+    store = BodyStore(None)
+    bits = [
+        dict(zip(("key", "envelope", "due_ms", "priority"), (mask & 1, mask & 2, mask & 4, mask & 8), strict=True))
+        for mask in range(16)
+    ]
+    batches = []
+    for number, has in enumerate(bits):
+        given = {"key": "k", "envelope": b"e", "due_ms": 7, "priority": 3}
+        fields = {name: given[name] for name in given if has[name]}
+        batch = compact([Message(payload=b"%d" % number, **fields)] * 2)
+        batches.append(CachedBatch(1, 0, 2 * number, batch, number, number + 1, 0, number + 1))
+        store.put(batches[-1])
+    found, _ = store.deliver(1, 0, np.arange(30, -1, -2), 1)
+    assert found.column("payload").to_pylist() == [b"%d" % number for number in range(15, -1, -1)]
+    assert not any(each.slice for each in batches)
+
+
+@pytest.mark.parametrize("kind", ["plain", "rows"])
+def test_a_message_is_copied_a_few_times_however_many_batches_come_after_it(kind: str, monkeypatch: pytest.MonkeyPatch):
+    copied, merge = [0], merged.merge
+
+    def counted(batches: list[CachedBatch]) -> None:
+        copied[0] += sum(each.count for each in batches)
+        merge(batches)
+
+    monkeypatch.setattr(merged, "merge", counted)
+    store, chance = BodyStore(None), random.Random(5)
+    batches: list[CachedBatch] = []
+    for number in range(400):
+        batches.append(CachedBatch(1, 0, number * 2, made(kind, number * 2, 2), 1, number + 1, 0, number + 1))
+        store.put(batches[-1])
+        end = (number + 1) * 2
+        offsets = np.array(chance.sample(range(end), min(end, 100)))
+        found, _ = store.deliver(1, 0, offsets, 1)
+        assert found.column("payload").to_pylist() == [b"%d" % offset * (offset % 5) for offset in offsets.tolist()]
+    assert len(parts_of(batches)) <= 3 * merged.LEAST
+    assert copied[0] <= 800 * 8
 
 
 def test_memory_of_dropped_members_is_freed():

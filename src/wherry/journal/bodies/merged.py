@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -22,29 +23,35 @@ from wherry.model.schema import presence
 if TYPE_CHECKING:
     from wherry.journal.bodies.partition import CachedBatch
 
-LEAST = 16
-"""So many batches, not merged yet, that one pull touches are merged."""
+LEAST = 8
+"""From so many parts on (batches, or what batches were merged into) that one pull touches, small parts are merged."""
+
+TOGETHER_MIN = 4
+"""Fewer parts are not worth a copy."""
 
 BYTES_MAX = 8 << 20
-"""Bytes of batches that are merged at once, and merged by one pull: some milliseconds of copying."""
+"""Bytes of batches that one pull merges: some milliseconds of copying. A part of more than half of it is not small."""
 
 MEMBERS_MAX = 4_096
-"""Batches that are merged at once: as many single publishes take some milliseconds too."""
+"""Batches that one pull merges: as many single publishes take some milliseconds too."""
 
 
 class Merged:
     """The messages of several batches of a partition, all with the same columns."""
 
-    __slots__ = ("batch", "live", "members", "total")
+    __slots__ = ("batch", "live", "members", "size", "total")
 
     def __init__(self, batch: pa.RecordBatch, members: list[CachedBatch]) -> None:
         self.batch, self.members = batch, members
         self.live = self.total = int(batch.num_rows)
         """Messages of members that are not dropped; messages of all members."""
+        self.size = sum(each.size for each in members)
+        """Bytes of members that are not dropped."""
 
     def drop(self, member: CachedBatch) -> None:
         """Note that a member is dropped; merge the others again if its memory would else stay for long."""
         self.live -= member.count
+        self.size -= member.size
         if self.live * 2 < self.total:
             merge([each for each in self.members if not each.dropped and each is not member])
 
@@ -56,22 +63,54 @@ class Slice(NamedTuple):
     start: int
 
 
-def merge_some(batches: Iterable[CachedBatch]) -> None:
-    """Merge as many of these batches as one pull may pay for, if they are many that are not merged."""
-    loose = [each for each in batches if each.slice is None and each.size <= BYTES_MAX // 2]
-    if len(loose) < LEAST:
-        return
-    chosen: dict[int, list[CachedBatch]] = {}
-    room = BYTES_MAX
-    for each in loose[:MEMBERS_MAX]:
-        room -= each.size
-        if room < 0:
+def merge_some(parts: Iterable[CachedBatch | Merged]) -> bool:
+    """Merge as many small parts as one pull may pay for; return whether there were any."""
+    groups: dict[int, list[Part]] = {}
+    for each in parts:
+        if each.size <= BYTES_MAX // 2:
+            part = _part(each)
+            groups.setdefault(part.columns, []).append(part)
+    room, places, is_done = BYTES_MAX, MEMBERS_MAX, False
+    for group in groups.values():
+        chosen = _worth(sorted(group, key=attrgetter("size")), room, places)
+        if len(chosen) >= TOGETHER_MIN:
+            members = [member for part in chosen for member in part.members]
+            merge(members)
+            room, places = room - sum(part.size for part in chosen), places - len(members)
+            is_done = True
+    return is_done
+
+
+def _worth(parts: list[Part], room: int, places: int) -> list[Part]:
+    """Return the first of some parts, ascending by size, as many as are worth a copy and fit.
+
+    A large part is not copied for the sake of few small ones. So each message is copied a few times in all, however
+    many batches come after it.
+    """
+    before = count = 0
+    for number, part in enumerate(parts):
+        room, places = room - part.size, places - len(part.members)
+        if room < 0 or places < 0:
             break
-        rows = each.rows
-        chosen.setdefault(presence(each.batch) if rows is None else rows.columns, []).append(each)
-    for group in chosen.values():
-        if len(group) > 1:
-            merge(group)
+        if part.size <= 2 * before:
+            count = number + 1
+        before += part.size
+    return parts[:count]
+
+
+class Part(NamedTuple):
+    """What may be merged: a batch, or what batches were merged into."""
+
+    columns: int
+    size: int
+    members: list[CachedBatch]
+
+
+def _part(each: CachedBatch | Merged) -> Part:
+    if isinstance(each, Merged):
+        return Part(presence(each.batch), each.size, [member for member in each.members if not member.dropped])
+    rows = each.rows
+    return Part(presence(each.batch) if rows is None else rows.columns, each.size, [each])
 
 
 def merge(batches: list[CachedBatch]) -> None:

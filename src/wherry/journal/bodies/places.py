@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.core.index.offsets import starts
-from wherry.journal.bodies.merged import merge_some
+from wherry.journal.bodies import merged
 from wherry.model.schema import content_sizes, content_sizes_at
 
 if TYPE_CHECKING:
+    from wherry.journal.bodies.merged import Merged
     from wherry.journal.bodies.partition import CachedBatch
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -56,30 +57,40 @@ def places_in(slots: list[CachedBatch | None], numbers: Int64, offsets: Int64, a
     ascending = numbers[order]
     first = starts(ascending)
     batches = [each for slot in ascending[first].tolist() if (each := slots[slot]) is not None]
-    merge_some(batches)
     counts = np.diff(np.append(first, len(order)))
     return _grouped(batches, counts, order, offsets, at)
 
 
 def _grouped(batches: list[CachedBatch], counts: Int64, order: Int64, offsets: Int64, at: Int64) -> list[Place]:
     """Return one place for each batch, and for all batches that are merged into one; `order` goes batch by batch."""
-    groups: dict[int, tuple[int, list[CachedBatch]]] = {}
+    parts = _parts(batches)
+    if len(parts) >= merged.LEAST and merged.merge_some(parts):
+        parts = _parts(batches)
+    numbers = {id(part): number for number, part in enumerate(parts)}
     columns: list[tuple[int, int, int]] = []
     for each in batches:
-        part = each.slice
-        number, members = groups.setdefault(id(each if part is None else part.merged), (len(groups), []))
-        members.append(each)
-        columns.append((each.published_us, (0 if part is None else part.start) - each.base, number))
-    published, shift, of_group = (np.repeat(column, counts) for column in np.array(columns, np.int64).T)
+        own = each.slice
+        start, part = (0, each) if own is None else (own.start, own.merged)
+        columns.append((each.published_us, start - each.base, numbers[id(part)]))
+    published, shift, of_part = (np.repeat(column, counts) for column in np.array(columns, np.int64).T)
     rows = offsets[order] + shift
-    if len(groups) == 1:
+    if len(parts) == 1:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return [_place(batches, rows[back], published[back], at)]
     return [
         _place(members, rows[mine], published[mine], at[order[mine]])
-        for (_, members), mine in zip(groups.values(), _split(of_group), strict=True)
+        for members, mine in zip(parts.values(), _split(of_part), strict=True)
     ]
+
+
+def _parts(batches: list[CachedBatch]) -> dict[CachedBatch | Merged, list[CachedBatch]]:
+    """Return batches by what they were merged into; those that were not, alone."""
+    parts: dict[CachedBatch | Merged, list[CachedBatch]] = {}
+    for each in batches:
+        own = each.slice
+        parts.setdefault(each if own is None else own.merged, []).append(each)
+    return parts
 
 
 def _place(batches: list[CachedBatch], rows: Int64, published: Int64, at: Int64) -> Place:
