@@ -9,7 +9,7 @@ from tests.behaviour.world import Home, LoopClock, drain, in_loop, reader_of
 from wherry import Broker, Message, PublishOptions
 from wherry.broker.opening import start
 from wherry.broker.upkeep import housekeeping
-from wherry.journal.bodies import segment, store
+from wherry.journal.bodies import groups, segment
 from wherry.journal.disk.disk import DiskEngine
 from wherry.sim.world.disk import SimDisk
 from wherry.sim.world.errors import Killed
@@ -151,7 +151,7 @@ def test_dead_segments_go_together_and_soon_however_many_there_are(monkeypatch, 
     """Not one in each tick of a second, and not all at the end: a checkpoint lets them go when there is much to win."""
     monkeypatch.setattr(housekeeping, "GARBAGE_BYTES", 1 << 10)
     monkeypatch.setattr(housekeeping, "GAIN_BYTES", 1 << 10)
-    monkeypatch.setattr(store, "SEGMENT_BYTES_MAX", 4 << 10)
+    monkeypatch.setattr(groups, "SEGMENT_BYTES_MAX", 4 << 10)
 
     async def main():
         machine = Machine(3)

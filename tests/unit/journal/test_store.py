@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
 from wherry.core.state.bodies import Cold, together
-from wherry.journal.bodies import compaction, segment, store
+from wherry.journal.bodies import compaction, groups, segment
 from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.files import Bytes
@@ -110,7 +110,7 @@ def test_a_segment_has_what_was_wanted_when_it_was_begun():
 
 def test_batches_of_other_columns_and_many_chunks_keep_their_order(monkeypatch):
     for chunk_bytes in (1, 1 << 20):
-        monkeypatch.setattr(store, "CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr(groups, "CHUNK_BYTES", chunk_bytes)
         world = World()
         batches = world.put(12)
         keyed = compact([Message(payload=b"%d" % offset, key="k") for offset in range(12, 16)])
@@ -171,11 +171,11 @@ def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
 def test_what_overflows_goes_to_segments_of_bounded_size(monkeypatch):
     world = World(cache_bytes_max=20_000)
     batches = world.put(80)
-    monkeypatch.setattr(store, "SEGMENT_BYTES_MAX", 3 * batches[-1].size)
-    groups = world.store.overflow(durable=60)
-    assert [len(group) for group in groups] == [3, 3, 3, 2]
-    assert [cached.base for group in groups for cached in group] == list(range(0, 44, ROWS))
-    monkeypatch.setattr(store, "SEGMENT_BATCHES_MAX", 2)
+    monkeypatch.setattr(groups, "SEGMENT_BYTES_MAX", 3 * batches[-1].size)
+    found = world.store.overflow(durable=60)
+    assert [len(group) for group in found] == [3, 3, 3, 2]
+    assert [cached.base for group in found for cached in group] == list(range(0, 44, ROWS))
+    monkeypatch.setattr(groups, "SEGMENT_BATCHES_MAX", 2)
     assert [len(group) for group in world.store.overflow(durable=60)] == [2, 2, 2, 2, 2, 1]
     assert len(world.store.overflow(durable=20)) == 3, "what is not durable stays where it has a gate"
 

@@ -29,7 +29,7 @@ LEAST = 8
 TOGETHER_MIN = 4
 """Fewer parts are not worth a copy."""
 
-BYTES_MAX = 8 << 20
+BYTES_MAX = 4 << 20
 """Bytes of batches that one pull merges: some milliseconds of copying. A part of more than half of it is not small."""
 
 MEMBERS_MAX = 4_096

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from wherry.core.index.offsets import starts
 from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
+from wherry.journal.bodies.groups import groups_of, needed_rows, offsets_of
 from wherry.journal.bodies.image import StoreImage, StoreSnapshot
 from wherry.journal.bodies.joining import full, joined, one
 from wherry.journal.bodies.partition import Block, CachedBatch, PartitionBodies
@@ -40,13 +41,8 @@ Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
 
 CACHE_BYTES_MAX = 256 << 20
 READ_BYTES_MAX = 128 << 20
-SEGMENT_BYTES_MAX = 64 << 20
-SEGMENT_BATCHES_MAX = 16_384
-"""Batches leave memory in one turn of the event loop, at a few microseconds each."""
 OLDEST_SCAN_MAX = 64
 """Batches that the search for the oldest journaled batch goes through: transient batches may come before it."""
-CHUNK_BYTES = 8 << 20
-"""Bytes that are joined at once when a segment is written."""
 
 
 class BodyStore:
@@ -323,7 +319,7 @@ class BodyStore:
             if cached.position and cached.gate <= durable:
                 picked.append(cached)
                 target -= cached.size
-        return _groups(picked)
+        return groups_of(picked)
 
     def oldest(self) -> int | None:
         """Return about the lowest journal position that is the only copy of a body, None if there is none.
@@ -350,7 +346,7 @@ class BodyStore:
             picked.append(cached)
         else:
             count = len(picked)
-        return _groups(picked[:count])
+        return groups_of(picked[:count])
 
     async def seal(self, group: list[CachedBatch], wanted: Wanted) -> None:
         """Move batches of one partition, ascending, to a segment: those of their messages that are needed now.
@@ -367,10 +363,10 @@ class BodyStore:
         if bodies is None:
             return
         topic, partition = group[0].topic, group[0].partition
-        offsets = _offsets(group)
+        offsets = offsets_of(group)
         kept = offsets[wanted(topic, partition, offsets)]
         if len(kept):
-            sealed = await self._write(topic, partition, int(kept[0]), rows(group, kept))
+            sealed = await self._write(topic, partition, int(kept[0]), needed_rows(group, kept))
             if self._partitions.get((topic, partition)) is not bodies:
                 self._discard([sealed])
                 return
@@ -456,50 +452,6 @@ class BodyStore:
     def segment_paths(self) -> set[str]:
         """Return the paths of the segments in use."""
         return {segment.path for bodies in self._partitions.values() for segment in bodies.segments}
-
-
-def _groups(picked: list[CachedBatch]) -> list[list[CachedBatch]]:
-    """Group batches for segments: one partition each, and not too many bytes or batches."""
-    by_partition: dict[tuple[int, int], list[CachedBatch]] = {}
-    for cached in picked:
-        by_partition.setdefault((cached.topic, cached.partition), []).append(cached)
-    return [group for batches in by_partition.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
-
-
-def _by_bytes(batches: list[CachedBatch], size_max: int) -> list[list[CachedBatch]]:
-    groups: list[list[CachedBatch]] = []
-    room = 0
-    for cached in sorted(batches, key=lambda each: each.base):
-        if room < cached.size or not groups or len(groups[-1]) >= SEGMENT_BATCHES_MAX:
-            groups.append([])
-            room = size_max
-        groups[-1].append(cached)
-        room -= cached.size
-    return groups
-
-
-def _offsets(group: list[CachedBatch]) -> Int64:
-    """Return every offset of these batches, ascending as the batches are."""
-    base, count = np.array([(cached.base, cached.count) for cached in group], np.int64).T
-    ends = np.cumsum(count)
-    return np.repeat(base - ends + count, count) + np.arange(ends[-1])
-
-
-def rows(group: list[CachedBatch], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield the messages `kept` of these batches as full batches. Runs in a thread: its input is immutable."""
-    for chunk in _by_bytes(group, chunk_bytes):
-        first = at = int(np.searchsorted(kept, chunk[0].base))
-        pieces = []
-        for cached in chunk:
-            end = at + int(np.searchsorted(kept[at : at + cached.count], cached.base + cached.count))
-            if at < end:
-                some = (
-                    cached.batch.take(pa.array(kept[at:end] - cached.base)) if end - at < cached.count else cached.batch
-                )
-                pieces.append(BatchPiece(np.arange(at - first, end - first), some, cached.published_us, 0))
-            at = end
-        if pieces:
-            yield full(pieces, kept[first:at])
 
 
 def _lost(cold: Cold, offsets: Int64) -> Corrupt:

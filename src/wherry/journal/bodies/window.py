@@ -16,9 +16,10 @@ from pyroaring import BitMap64
 
 from wherry.core.index.offsets import members
 from wherry.journal.bodies import segment as segments
+from wherry.journal.bodies.groups import needed_rows
 from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.segment import Segment
-from wherry.journal.bodies.store import BodyStore, rows
+from wherry.journal.bodies.store import BodyStore
 from wherry.model.calls.log import projection
 from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
@@ -120,7 +121,7 @@ class Window(NamedTuple):
 
     def _from_memory(self, group: list[CachedBatch]) -> Iterator[pa.RecordBatch]:
         offsets = np.concatenate([self._inside(cached.base, cached.base + cached.count) for cached in group])
-        yield from rows(group, offsets[~members(self.gone, offsets)], JOIN_BYTES)
+        yield from needed_rows(group, offsets[~members(self.gone, offsets)], JOIN_BYTES)
 
     def _inside(self, start: int, stop: int) -> Int64:
         return np.arange(max(start, self.start), min(stop, self.stop), dtype=np.int64)
