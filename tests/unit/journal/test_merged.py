@@ -89,15 +89,16 @@ def test_one_pull_merges_no_more_than_its_bound(monkeypatch):
 
 def test_batches_of_so_many_columns_that_nothing_is_merged_are_still_delivered():
     store = BodyStore(None)
-    bits = [
-        dict(zip(("key", "envelope", "due_ms", "priority"), (mask & 1, mask & 2, mask & 4, mask & 8), strict=True))
-        for mask in range(16)
-    ]
-    batches = []
-    for number, has in enumerate(bits):
-        given = {"key": "k", "envelope": b"e", "due_ms": 7, "priority": 3}
-        fields = {name: given[name] for name in given if has[name]}
-        batch = compact([Message(payload=b"%d" % number, **fields)] * 2)
+    batches: list[CachedBatch] = []
+    for number in range(16):
+        message = Message(
+            payload=b"%d" % number,
+            key="k" if number & 1 else None,
+            envelope=b"e" if number & 2 else None,
+            due_ms=7 if number & 4 else None,
+            expires_ms=9 if number & 8 else None,
+        )
+        batch = compact([message] * 2)
         batches.append(CachedBatch(1, 0, 2 * number, batch, number, number + 1, 0, number + 1))
         store.put(batches[-1])
     found, _ = store.deliver(1, 0, np.arange(30, -1, -2), 1)
@@ -154,7 +155,9 @@ def test_members_lie_one_behind_the_other():
 
 
 def test_sizes_of_some_messages_are_those_of_all():
-    batch = made("full", 30, 40).slice(3, 30)
+    whole = made("full", 30, 40)
+    assert isinstance(whole, pa.RecordBatch)
+    batch = whole.slice(3, 30)
     rows = np.array([29, 0, 5, 5, 12])
     assert content_sizes_at(batch, rows).tolist() == content_sizes(batch)[rows].tolist()
     assert content_sizes_at(batch, rows[:0]).tolist() == []
