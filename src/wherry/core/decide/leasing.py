@@ -287,8 +287,8 @@ def _counts_by_partition(
 ) -> list[tuple[int, int]]:
     """Return, for ranked orders, how many of the messages with the smallest ranks are in each partition."""
     parts = _smallest(subscription, numbers, budget.messages, now_ms)
-    if not parts:
-        return []
+    if len(parts) < 2:  # what fits is found as for a topic of one partition
+        return [(number, budget.messages) for number, _ in parts]
     owner = np.repeat(np.arange(len(parts)), [len(pairs.rank) for _, pairs in parts])
     order = np.argsort(np.concatenate([pairs.rank for _, pairs in parts]), kind="stable")[: budget.messages]
     sizes = np.full(len(owner), BUFFER_MAX + 1)  # a message of unknown size counts as too large
