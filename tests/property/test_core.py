@@ -35,6 +35,7 @@ def small(monkeypatch):
     monkeypatch.setattr(span, "ADVANCE_STEP", 3)
     monkeypatch.setattr(leasing, "FEW_MAX", 2)
     monkeypatch.setattr(merged, "LEAST", 2)
+    monkeypatch.setattr(merged, "TOGETHER_MIN", 2)
 
 
 class Rules(Logging):
