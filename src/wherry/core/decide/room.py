@@ -129,7 +129,7 @@ def _push_next(heads: list[tuple[int, int, int, int]], topic: TopicState, number
     """Push the next batch of a partition, from an offset on, that has a waiting message."""
     found = topic.partitions[number].directory.next_waiting(offset)
     if found is not None:
-        heapq.heappush(heads, (found.published_us, number, found.base, found.count))
+        heapq.heappush(heads, (found.published_us, number, found.base, found.messages))
 
 
 def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:

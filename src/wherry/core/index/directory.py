@@ -24,7 +24,6 @@ from wherry.core.index.directory_part import (
     PUBLISHED,
     WAITING,
     DirectoryPart,
-    Narrow,
     from_bytes,
     opened,
     packed,
@@ -47,7 +46,7 @@ class WaitingBatch(NamedTuple):
 
     published_us: int
     base: int
-    count: int
+    messages: int
 
 
 class Directory:
@@ -216,8 +215,7 @@ class Directory:
         for part in self._parts[self._at(offset) :]:
             here = np.flatnonzero((part.above[WAITING][part.start : part.end] > 0) & (part.column(BASE) >= offset))
             if len(here):
-                published_us, base, count = (int(part.column(c)[here[0]]) for c in (PUBLISHED, BASE, COUNT))
-                return WaitingBatch(published_us, base, count)
+                return WaitingBatch(*(int(part.column(each)[here[0]]) for each in (PUBLISHED, BASE, COUNT)))
         return None
 
     def between(self, start: int, stop: int) -> Int64:
@@ -235,9 +233,9 @@ class Directory:
         self._parts = [opened(_NO_ROWS, OPEN_MIN)]
         self._add(data[:, data[LIVE] > 0])
 
-    def bytes_pieces(self) -> list[bytes | Narrow]:
+    def bytes_pieces(self) -> list[bytes | memoryview]:
         """Return every row that is not empty as bytes, in pieces that are never modified, for a checkpoint."""
-        pieces: list[bytes | Narrow] = []
+        pieces: list[bytes | memoryview] = []
         for part in self._parts:
             own = packed(part.rows()) if len(part) and (part.empty or part is self._parts[-1]) else part
             pieces += own.bytes_pieces() if len(own) else []

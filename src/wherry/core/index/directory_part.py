@@ -34,7 +34,9 @@ NEVER: Final = (1 << 63) - 1
 """Higher than every offset and every time."""
 
 _HEAD: Final = struct.Struct(f"<I{len(COLUMNS)}B{len(COLUMNS)}q")
-_TYPES: Final = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<i8")}
+_TYPES: Final[dict[int, np.dtype[Any]]] = {
+    width: np.dtype(name) for width, name in ((1, "<u1"), (2, "<u2"), (4, "<u4"), (8, "<i8"))
+}
 
 
 class DirectoryPart:
@@ -187,11 +189,12 @@ class DirectoryPart:
         bases = self.above[BASE][self.start : self.end]
         return self._values(PUBLISHED, self.start + bases.searchsorted(offsets - self.lows[BASE], "right") - 1)
 
-    def bytes_pieces(self) -> list[bytes | Narrow]:
+    def bytes_pieces(self) -> list[bytes | memoryview]:
         """Return a packed part without empty rows as bytes, in pieces that are never modified."""
         own = [column[self.start : self.end] for column in self.above]
         own[LIVE], own[WAITING] = own[LIVE].copy(), own[WAITING].copy()
-        return [_HEAD.pack(len(self), *(column.itemsize for column in own), *self.lows), *own]
+        head = _HEAD.pack(len(self), *(column.itemsize for column in own), *self.lows)
+        return [head, *(column.data for column in own)]
 
 
 def opened(rows: Int64, space: int) -> DirectoryPart:

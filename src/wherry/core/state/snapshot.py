@@ -18,7 +18,6 @@ from pyroaring import BitMap64
 
 from wherry.core.index.directory import Directory
 from wherry.core.index.directory_part import COLUMNS as BATCH_COLUMNS
-from wherry.core.index.directory_part import Narrow
 from wherry.core.index.offsets import OffsetSet, offsets_of
 from wherry.core.index.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.index.table import OffsetTable
@@ -61,7 +60,7 @@ class DirectoryImage:
 
     __slots__ = ("pieces",)
 
-    def __init__(self, pieces: Sequence[bytes | Narrow] = ()) -> None:
+    def __init__(self, pieces: Sequence[bytes | memoryview] = ()) -> None:
         self.pieces = pieces
 
     def opened(self) -> Directory:
