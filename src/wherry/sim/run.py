@@ -14,6 +14,7 @@ from wherry.broker.calls import log as broker_log
 from wherry.broker.calls import settle
 from wherry.broker.upkeep import backfill
 from wherry.core.decide import publishing, span
+from wherry.core.index import directory
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import StaleLease, WherryError
@@ -44,8 +45,10 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (span, "ADVANCE_STEP", 7),
     (publishing, "TRANSIENT_RESERVE", 64),
     (settle, "PURGE_STEP", 3),
+    (directory, "PART_ROWS", 4),
+    (directory, "OPEN_MIN", 2),
 )
-"""Bounds of some runs: so small that look-ups, settles and reservations cross their edges."""
+"""Bounds of some runs: so small that look-ups, settles, reservations and parts of directories cross their edges."""
 
 
 @dataclass(slots=True)

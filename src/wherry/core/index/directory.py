@@ -110,9 +110,10 @@ class Directory:
         """Return the index of each part that may hold some of the offsets (sorted), with these."""
         if len(offsets) == 0:
             return []
-        low, high = self._at(int(offsets[0])), self._at(int(offsets[-1]))
-        if low == high:
+        low, last = self._at(int(offsets[0])), int(offsets[-1])
+        if low + 1 == len(self._parts) or last < self._parts[low + 1].first:
             return [(low, offsets)]
+        high = self._at(last)
         cuts = np.searchsorted(offsets, [part.first for part in self._parts[low + 1 : high + 1]])
         return [(low + at, mine) for at, mine in enumerate(np.split(offsets, cuts)) if len(mine)]
 

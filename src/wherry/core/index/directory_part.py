@@ -42,12 +42,14 @@ _TYPES: Final[dict[int, np.dtype[Any]]] = {
 class DirectoryPart:
     """Rows `start..end` of these columns: ascending by base offset, some of them empty."""
 
-    __slots__ = ("above", "empty", "end", "lows", "start")
+    __slots__ = ("above", "empty", "end", "first", "lows", "start")
 
     def __init__(self, lows: tuple[int, ...], above: tuple[Narrow, ...], end: int) -> None:
         self.lows, self.above = lows, above
         self.start, self.end = 0, end
         self.empty = 0
+        self.first = lows[BASE] + int(above[BASE].item(0)) if end else NEVER
+        """No lower offset is here; `NEVER` without rows."""
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -58,11 +60,6 @@ class DirectoryPart:
         return len(self.above[BASE])
 
     @property
-    def first(self) -> int:
-        """The lowest offset; `NEVER` without rows."""
-        return self.lows[BASE] + int(self.above[BASE].item(self.start)) if self.start < self.end else NEVER
-
-    @property
     def oldest_us(self) -> int:
         """When the first of its batches was published; `NEVER` without rows."""
         found = self.above[PUBLISHED][self.start : self.end]
@@ -71,6 +68,8 @@ class DirectoryPart:
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
         """Append a batch to an open part that has space."""
         at = self.end
+        if at == self.start:
+            self.first = base
         bases, counts, lives, waitings, sizes, times = self.above
         bases[at], counts[at], lives[at], waitings[at], sizes[at], times[at] = (
             *(base, count, count, count),
@@ -80,6 +79,8 @@ class DirectoryPart:
 
     def extend(self, rows: Int64) -> None:
         """Append rows to an open part that has space."""
+        if self.end == self.start and rows.shape[1]:
+            self.first = int(rows[BASE, 0])
         end = self.end + rows.shape[1]
         for column, values in zip(self.above, rows, strict=True):
             column[self.end : end] = values
@@ -89,9 +90,17 @@ class DirectoryPart:
         """Return a column as a copy."""
         return self._values(index, slice(self.start, self.end))
 
-    def _values(self, index: int, rows: int | slice | Int64) -> Int64:
+    def _values(self, index: int, rows: slice | Int64) -> Int64:
         values: Int64 = self.above[index][rows].astype(np.int64)
         return values + self.lows[index]
+
+    def _read(self, indices: tuple[int, ...], rows: int | slice) -> Iterator[Any]:
+        """Yield the values of some columns: plain numbers for one row, which are faster, and else arrays."""
+        for index in indices:
+            if isinstance(rows, int):
+                yield self.lows[index] + self.above[index].item(rows)
+            else:
+                yield self._values(index, rows)
 
     def rows(self) -> Int64:
         """Return every row that is not empty, as a copy."""
@@ -101,13 +110,14 @@ class DirectoryPart:
     def release(self, offsets: Int64) -> list[tuple[int, int]]:
         """Release messages (sorted, distinct); return (base, end) of the batches that are empty now."""
         rows, gone = self._by_row(offsets)
-        live = self._values(LIVE, rows) - gone
+        base, count, live = self._read((BASE, COUNT, LIVE), rows)
+        live = live - gone
         self.above[LIVE][rows] = live
-        if live.all():
-            return []
-        empty = rows if isinstance(rows, int) else rows.start + np.flatnonzero((live == 0) & (gone > 0))
-        base, count = np.atleast_1d(self._values(BASE, empty)), self._values(COUNT, empty)
-        emptied = list(zip(base.tolist(), (base + count).tolist(), strict=True))
+        if isinstance(rows, int):
+            emptied = [] if live else [(base, base + count)]
+        else:
+            empty = (live == 0) & (gone > 0)
+            emptied = list(zip(base[empty].tolist(), (base + count)[empty].tolist(), strict=True))
         self.empty += len(emptied)
         return emptied
 
@@ -136,27 +146,25 @@ class DirectoryPart:
     def bytes_of(self, offsets: Int64) -> int:
         """Return the bytes that finishing these messages would free."""
         rows, gone = self._by_row(offsets)
-        count, waiting, size = (self._values(index, rows) for index in (COUNT, WAITING, BYTES))
-        return int((size * waiting // count - size * (waiting - gone) // count).sum())
+        count, waiting, size = self._read((COUNT, WAITING, BYTES), rows)
+        return _sum(size * waiting // count - size * (waiting - gone) // count)
 
     def share_of(self, offsets: Int64) -> int:
         """Return the bytes of these messages by the proportional rule, rounded up, whether they count or not."""
         rows, some = self._by_row(offsets)
-        return int((-(-self._values(BYTES, rows) * some // self._values(COUNT, rows))).sum())
+        count, size = self._read((COUNT, BYTES), rows)
+        return _sum(-(-size * some // count))
 
     def move_waiting(self, offsets: Int64, sign: int) -> int:
         """Count messages against the bounds (1) or stop counting them (-1); return the bytes that this moves."""
         rows, moved = self._by_row(offsets)
-        count, before, size = (self._values(index, rows) for index in (COUNT, WAITING, BYTES))
+        count, before, size = self._read((COUNT, WAITING, BYTES), rows)
         after = before + sign * moved
         self.above[WAITING][rows] = after
-        return abs(int((size * after // count - size * before // count).sum()))
+        return abs(_sum(size * after // count - size * before // count))
 
     def _by_row(self, offsets: Int64) -> tuple[int | slice, int | Int64]:
-        """Return the rows of the offsets, and how many offsets are in each row.
-
-        Most calls have one row, and get plain numbers, which are faster than arrays.
-        """
+        """Return the rows of the offsets, and how many offsets are in each row; plain numbers where it is one row."""
         base, low = self.above[BASE][self.start : self.end], self.lows[BASE]
         last = int(base.searchsorted(int(offsets[-1]) - low, "right")) - 1 if len(offsets) and len(base) else -1
         if last < 0:
@@ -176,6 +184,7 @@ class DirectoryPart:
             self.empty -= 1
         if self.start == self.end:
             self.start = self.end = 0
+            self.first = NEVER
             return True
         if self.empty * 2 <= len(self):
             return False
@@ -195,6 +204,10 @@ class DirectoryPart:
         own[LIVE], own[WAITING] = own[LIVE].copy(), own[WAITING].copy()
         head = _HEAD.pack(len(self), *(column.itemsize for column in own), *self.lows)
         return [head, *(column.data for column in own)]
+
+
+def _sum(found: int | Int64) -> int:
+    return found if isinstance(found, int) else int(found.sum())
 
 
 def opened(rows: Int64, space: int) -> DirectoryPart:
