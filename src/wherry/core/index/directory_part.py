@@ -189,7 +189,7 @@ class DirectoryPart:
         if self.empty * 2 <= len(self):
             return False
         kept = lives[self.start : self.end] > 0
-        self.above = tuple(column[self.start : self.end][kept] for column in self.above)
+        self.above = _together([column[self.start : self.end][kept] for column in self.above])
         self.start, self.end, self.empty = 0, len(self.above[BASE]), 0
         return True
 
@@ -224,7 +224,7 @@ def packed(rows: Int64) -> DirectoryPart:
         (0, _narrow(column, 0, most)) if index in {LIVE, WAITING} else _above_lowest(column)
         for index, column in enumerate(rows)
     ]
-    return DirectoryPart(tuple(low for low, _ in found), tuple(above for _, above in found), rows.shape[1])
+    return DirectoryPart(tuple(low for low, _ in found), _together([above for _, above in found]), rows.shape[1])
 
 
 def _above_lowest(column: Int64) -> tuple[int, Narrow]:
@@ -238,6 +238,21 @@ def _narrow(column: Int64, low: int, high: int) -> Narrow:
     return (column - low).astype(_TYPES[width])
 
 
+def _together(columns: list[Narrow]) -> tuple[Narrow, ...]:
+    """Return copies of columns, in one piece of memory.
+
+    Columns of 1 KiB among what comes and goes with each message would leave holes as large as themselves.
+    """
+    space, at = np.empty(sum(column.nbytes for column in columns), np.uint8), 0
+    placed = list(columns)
+    for index in sorted(range(len(columns)), key=lambda index: -columns[index].itemsize):  # each one aligned
+        column = columns[index]
+        placed[index] = space[at : at + column.nbytes].view(column.dtype)
+        placed[index][:] = column
+        at += column.nbytes
+    return tuple(placed)
+
+
 def from_bytes(data: bytes) -> Iterator[DirectoryPart]:
     """Yield the parts whose bytes follow each other, each with memory of its own."""
     at = 0
@@ -246,6 +261,6 @@ def from_bytes(data: bytes) -> Iterator[DirectoryPart]:
         at += _HEAD.size
         columns = []
         for width in numbers[: len(COLUMNS)]:
-            columns.append(np.frombuffer(data, _TYPES[width], rows, at).copy())
+            columns.append(np.frombuffer(data, _TYPES[width], rows, at))
             at += rows * width
-        yield DirectoryPart(tuple(numbers[len(COLUMNS) :]), tuple(columns), rows)
+        yield DirectoryPart(tuple(numbers[len(COLUMNS) :]), _together(columns), rows)
