@@ -8,6 +8,7 @@ import pytest
 
 import wherry
 from wherry.broker.commit import recovery
+from wherry.core.index import directory
 from wherry.core.inspect.audit import audit
 from wherry.core.state import snapshot
 from wherry.journal.bodies.store import BodyStore
@@ -67,6 +68,9 @@ async def found(path) -> tuple[str, dict[str, list[dict[str, object]]]]:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch, seed):
+    """Also where a run fills several parts of a directory."""
+    monkeypatch.setattr(directory, "PART_ROWS", 16)
+
     async def main():
         async with wherry.open(tmp_path / "live") as broker:
             await work(broker, Random(seed))

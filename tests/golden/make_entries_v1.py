@@ -1,6 +1,6 @@
-"""Makes `entries_v1/`, `entries_v1_added/`, `checkpoint_v1` and `segment_v1.arrow` as version 1 first wrote them.
+"""Makes `entries_v1/`, `entries_v1_added/`, `checkpoint_v2` and `segment_v1.arrow` as version 1 first wrote them.
 
-Run once for each version.
+Run once for each version. `checkpoint_v1` has the same state with directories as int64 columns, as they were at first.
 
 PYTHONPATH=src:. python tests/golden/make_entries_v1.py
 
@@ -37,7 +37,8 @@ from wherry.model.schema import expand, presence
 HERE = Path(__file__).parent
 FOLDER = HERE / "entries_v1"
 ADDED_FOLDER = HERE / "entries_v1_added"
-CHECKPOINT = HERE / "checkpoint_v1"
+CHECKPOINT = HERE / "checkpoint_v2"
+CHECKPOINTS = [HERE / "checkpoint_v1", CHECKPOINT]
 SEGMENT = HERE / "segment_v1.arrow"
 
 

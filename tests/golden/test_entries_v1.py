@@ -35,6 +35,8 @@ def plain(value: object) -> object:
         return value.tolist()
     if isinstance(value, snapshot.Column):
         return value.joined().tolist()
+    if isinstance(value, snapshot.DirectoryImage):
+        return value.opened().columns().tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, msgspec.Struct):
@@ -95,29 +97,37 @@ def test_an_operation_of_a_later_version_is_no_entry():
         codec.decode(pa.py_buffer(len(body).to_bytes(4, "little") + body))
 
 
-def test_the_checkpoint_opens_and_gives_the_state():
-    point = checkpoint.decode("golden", made.CHECKPOINT.read_bytes())
+@pytest.mark.parametrize("path", made.CHECKPOINTS, ids=lambda path: path.name)
+def test_the_checkpoint_opens_and_gives_the_state(path):
+    point = checkpoint.decode("golden", path.read_bytes())
     wanted = made.made_checkpoint()
     assert (point.position, point.floor, point.staged) == (wanted.position, wanted.floor, wanted.staged)
     assert plain(point.store) == plain(wanted.store)
     state = State(BodyStore(None))
     snapshot.load(state, point.state)
     lived = made.lived()
-    for topic in lived.topics.values():  # how messages went was not kept then: what is gone is just gone
-        for partition in topic.partitions.values():
+    for topic in lived.topics.values() if path != made.CHECKPOINT else ():
+        for partition in topic.partitions.values():  # how messages went was not kept then: what is gone is just gone
             partition.ends, partition.ends_unknown_below = OffsetTable(ENDS), partition.next_offset
     assert snapshot.digest(state) == snapshot.digest(lived)
 
 
-def test_the_state_of_the_checkpoint_is_what_it_was():
+@pytest.mark.parametrize("path", made.CHECKPOINTS, ids=lambda path: path.name)
+def test_the_state_of_the_checkpoint_is_what_it_was(path):
     """By hand, so that a change of both sides at once is noticed."""
     state = State(BodyStore(None))
-    snapshot.load(state, checkpoint.decode("golden", made.CHECKPOINT.read_bytes()).state)
+    snapshot.load(state, checkpoint.decode("golden", path.read_bytes()).state)
     fifo, ranked = state.topic("fifo"), state.topic("p")
     assert (fifo.messages, fifo.dead, ranked.messages, ranked.dead) == (6, 2, 1, 1)
     first, second = fifo.partitions[0], fifo.partitions[1]
     assert (first.next_offset, first.released.within(0, 6).tolist(), first.version(5)) == (6, [1, 2], 2)
     assert second.next_offset == 4
+    assert first.directory.columns().T.tolist() == [
+        [0, 3, 1, 1, 11, AT_US + 1],
+        [3, 2, 2, 0, 11, AT_US + 4],
+        [5, 1, 1, 1, 40, AT_US + 8],
+    ]
+    assert second.directory.columns().T.tolist() == [[0, 2, 2, 2, 11, AT_US + 2], [2, 2, 2, 2, 11, AT_US + 9]]
     reader = state.subscription("fifo", "a").readers[0]
     assert [reader.state_of(offset, AT_US // 1000) for offset in range(6)] == [
         *("scheduled", "settled", "settled", "settled", "settled", "waiting")
@@ -149,9 +159,9 @@ def test_a_cut_checkpoint_is_noticed(length):
 
 def test_a_checkpoint_of_a_later_version_is_named():
     body = b"\x90"
-    head = checkpoint._HEAD.pack(b"WHCP", 2, len(body), google_crc32c.value(body))
+    head = checkpoint._HEAD.pack(b"WHCP", 3, len(body), google_crc32c.value(body))
     data = head + checkpoint._CRC.pack(google_crc32c.value(head)) + body
-    with pytest.raises(Corrupt, match="version 2 is newer than this Wherry reads"):
+    with pytest.raises(Corrupt, match="version 3 is newer than this Wherry reads"):
         checkpoint.decode("golden", data)
 
 

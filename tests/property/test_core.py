@@ -18,7 +18,7 @@ from wherry.core.decide import leasing, settling, span, upkeep
 from wherry.core.decide.leasing import Now
 from wherry.core.decide.settling import Ending
 from wherry.core.decide.volatile import separate
-from wherry.core.index import keys, runs, table
+from wherry.core.index import directory, keys, runs, table
 from wherry.journal.bodies import merged
 from wherry.model import ops
 from wherry.model.calls.fate import FATES, SETTLED
@@ -31,6 +31,8 @@ def small(monkeypatch):
     for name, value in {"TAIL_MAX": 4, "RUN_MAX": 16, "BLOCK": 2, "MERGE_FAN": 2}.items():
         monkeypatch.setattr(runs, name, value)
     monkeypatch.setattr(table, "RECENT_MAX", 3)
+    for name, value in {"PART_ROWS": 3, "OPEN_MIN": 2}.items():
+        monkeypatch.setattr(directory, name, value)
     monkeypatch.setattr(keys, "WINDOW", 2)
     monkeypatch.setattr(span, "ADVANCE_STEP", 3)
     monkeypatch.setattr(leasing, "FEW_MAX", 2)

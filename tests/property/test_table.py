@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.examples import scaled
-from wherry.core.index import table
+from wherry.core.index import directory, table
 from wherry.core.index.directory import Directory
 from wherry.core.index.table import OffsetTable
 
@@ -19,6 +19,8 @@ keys = st.lists(st.integers(0, 60), max_size=12, unique=True)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(table, "RECENT_MAX", 5)
+    monkeypatch.setattr(directory, "PART_ROWS", 6)
+    monkeypatch.setattr(directory, "OPEN_MIN", 2)
 
 
 def column(values):
@@ -105,6 +107,7 @@ class Directories(RuleBasedStateMachine):
         self.batches: list[Batch] = []
         self.next_offset = 0
         self.at = 0
+        self.checkpoints: list[tuple[list[object], bytes]] = []
 
     @rule(gap=st.sampled_from([0, 0, 0, 5]), count=st.integers(1, 6), size=st.integers(0, 99), later=st.integers(0, 3))
     def append(self, gap, count, size, later):
@@ -112,6 +115,18 @@ class Directories(RuleBasedStateMachine):
         self.at += later
         self.real.append(self.next_offset, count, size, self.at)
         self.batches.append(Batch(self.next_offset, count, size, self.at))
+        self.next_offset += count
+
+    @rule(count=st.integers(1, 20), size=st.integers(0, 1 << 33), later=st.sampled_from([0, 300, 1 << 40]))
+    def extend(self, count, size, later):
+        """As recovery does: single messages, the last of them much larger and later."""
+        base = np.arange(self.next_offset, self.next_offset + count)
+        sizes, times = np.arange(count), np.full(count, self.at)
+        sizes[-1], times[-1] = size, self.at + later
+        self.real.extend(base, np.ones_like(base), sizes, times)
+        for row in zip(base.tolist(), sizes.tolist(), times.tolist(), strict=True):
+            self.batches.append(Batch(row[0], 1, row[1], row[2]))
+        self.at += later
         self.next_offset += count
 
     def draw(self, data, kind):
@@ -163,6 +178,26 @@ class Directories(RuleBasedStateMachine):
         assert len(self.real) <= 2 * len(self.batches)
 
     @precondition(lambda self: self.batches)
+    @rule(data=st.data())
+    def end_run(self, data):
+        """Consecutive messages, all of them waiting, as an ack in order names them."""
+        held = [offset for batch in self.batches for offset in sorted(batch.waiting)]
+        if not held:
+            return
+        first = data.draw(st.sampled_from(held))
+        stop = first + 1
+        while stop in held and stop < first + 30:
+            stop += 1
+        stop = data.draw(st.integers(first + 1, stop))
+        going = range(first, stop)
+        emptied = [(b.base, b.base + b.count) for b in self.batches if b.live and b.live <= set(going)]
+        freed = self.move(going, "waiting")
+        assert self.real.end_run(first, stop) == (freed, emptied)
+        for batch in self.batches:
+            batch.live.difference_update(going)
+        self.batches = [batch for batch in self.batches if batch.live]
+
+    @precondition(lambda self: self.batches)
     @rule(offset=st.integers(0, 120), at=st.integers(0, 40))
     def look(self, offset, at):
         here = [o for b in self.batches for o in sorted(b.live)]
@@ -172,6 +207,11 @@ class Directories(RuleBasedStateMachine):
         assert self.real.published_at_us(offset) == (after[0] if after else None)
         since = [b.base for b in self.batches if b.at >= at]
         assert self.real.first_published_from(at) == (since[0] if since else None)
+        waiting = [(b.at, b.base, b.count) for b in self.batches if b.base >= offset and b.waiting]
+        assert self.real.next_waiting(offset) == (waiting[0] if waiting else None)
+        assert self.real.oldest_us() == min(b.at for b in self.batches)
+        inside = [b.base for b in self.batches if b.base < offset + at and b.base + b.count > offset]
+        assert self.real.between(offset, offset + at)[0].tolist() == inside
 
     @rule()
     def reload_from_an_earlier_version(self):
@@ -180,16 +220,26 @@ class Directories(RuleBasedStateMachine):
         self.real.load(rows)
 
     @rule()
+    def checkpoint(self):
+        """What a checkpoint took stays as it was, whatever happens to the directory while it is being written."""
+        taken = self.real.bytes_pieces()
+        self.checkpoints.append((taken, b"".join(taken)))
+
+    @rule()
     def reload(self):
         again = Directory()
-        again.load(self.real.columns())
+        again.load_bytes(b"".join(self.real.bytes_pieces()))
         self.real = again
 
     @invariant()
     def whole(self):
+        for taken, expected in self.checkpoints:
+            assert b"".join(taken) == expected
         rows = [[b.base, b.count, len(b.live), len(b.waiting), b.size, b.at] for b in self.batches]
         assert self.real.columns().T.tolist() == rows
-        assert self.real.waiting_bytes() == self.waiting_bytes()
+        assert self.real.live_messages() == sum(len(b.live) for b in self.batches)
+        parts = self.real._parts
+        assert all(0 < len(part) <= directory.PART_ROWS for part in parts[:-1])
 
 
 TestDirectories = Directories.TestCase

@@ -4,7 +4,7 @@ checkpoint/<position, 20 digits>      one file, written whole and renamed into p
 
 offset  size  field
 0       4     magic "WHCP"
-4       4     version, 1
+4       4     version, 2; in version 1 directories were int64 columns
 8       8     length of the body
 16      4     CRC32C of the body
 20      4     CRC32C of the 20 bytes before
@@ -22,14 +22,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.core.state.snapshot import Column, StateImage
+from wherry.core.state.snapshot import Column, DirectoryImage, StateImage
 from wherry.journal.bodies.image import StoreImage
-from wherry.journal.codec import pack_array, unpack_array
+from wherry.journal.codec import unpack_array
 from wherry.journal.disk.files import Bytes, Files
 from wherry.model.errors import Corrupt
 
 MAGIC = b"WHCP"
-VERSION = 1
+VERSION = 2
 FOLDER = "checkpoint/"
 
 LARGE_BYTES = 1 << 16
@@ -60,6 +60,8 @@ _BIN32 = struct.Struct(">BI")  # how msgpack begins a byte string of this length
 
 
 def _unpack(kind: object, value: object) -> object:
+    if kind is DirectoryImage and isinstance(value, bytes):
+        return DirectoryImage([value])
     found = unpack_array(kind, value)
     return Column([found]) if kind is Column and isinstance(found, np.ndarray) else found
 
@@ -82,10 +84,10 @@ def _body(image: object) -> list[bytes | pa.Buffer]:
     large: list[list[pa.Buffer]] = []
 
     def pack(value: object) -> bytes | msgspec.Raw:
-        pieces = value.pieces if isinstance(value, Column) else [value]
-        if sum(piece.nbytes for piece in pieces if isinstance(piece, np.ndarray)) < LARGE_BYTES:
-            return b"".join(map(pack_array, pieces))
-        large.append([pa.py_buffer(np.ascontiguousarray(piece, "<i8")) for piece in pieces])
+        pieces = _pieces(value)
+        if sum(piece.size for piece in pieces) < LARGE_BYTES:
+            return b"".join(pieces)
+        large.append(pieces)
         return msgspec.Raw(mark)
 
     between = msgspec.msgpack.encode(image, enc_hook=pack).split(mark)
@@ -93,6 +95,16 @@ def _body(image: object) -> list[bytes | pa.Buffer]:
     for pieces, rest in zip(large, between[1:], strict=True):
         parts += [_BIN32.pack(0xC6, sum(piece.size for piece in pieces)), *pieces, rest]
     return parts
+
+
+def _pieces(value: object) -> list[pa.Buffer]:
+    """Return a column, an array or a directory as bytes, without a copy."""
+    if isinstance(value, DirectoryImage):
+        return list(map(pa.py_buffer, value.pieces))
+    arrays = value.pieces if isinstance(value, Column) else [value]
+    if not all(isinstance(each, np.ndarray) for each in arrays):
+        raise NotImplementedError(f"{type(value)} has no place in a checkpoint")
+    return [pa.py_buffer(np.ascontiguousarray(each, "<i8")) for each in arrays]
 
 
 def decode(path: str, data: Bytes) -> Checkpoint:
@@ -104,7 +116,7 @@ def decode(path: str, data: Bytes) -> Checkpoint:
     magic, version, length, crc = _HEAD.unpack(head)
     if magic != MAGIC or _CRC.unpack(view[_HEAD.size : _HEAD_BYTES])[0] != google_crc32c.value(head):
         raise Corrupt(path, 0, "this is not a checkpoint header")
-    if version != VERSION:
+    if version > VERSION:
         raise Corrupt(path, 4, f"checkpoint version {version} is newer than this Wherry reads ({VERSION})")
     body = view[_HEAD_BYTES:]
     if len(body) != length or google_crc32c.value(bytes(body)) != crc:

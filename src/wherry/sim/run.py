@@ -14,6 +14,7 @@ from wherry.broker.calls import log as broker_log
 from wherry.broker.calls import settle
 from wherry.broker.upkeep import backfill
 from wherry.core.decide import leasing, publishing, span
+from wherry.core.index import directory
 from wherry.journal.bodies import merged
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
@@ -48,8 +49,10 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (leasing, "FEW_MAX", 2),
     (merged, "LEAST", 2),
     (merged, "TOGETHER_MIN", 2),
+    (directory, "PART_ROWS", 4),
+    (directory, "OPEN_MIN", 2),
 )
-"""Bounds of some runs: so small that look-ups, settles and reservations cross their edges."""
+"""Bounds of some runs: so small that look-ups, settles, reservations and parts of directories cross their edges."""
 
 
 @dataclass(slots=True)

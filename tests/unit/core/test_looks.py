@@ -188,13 +188,13 @@ def test_the_oldest_go_first_whatever_partition_they_are_in_and_no_others_are_lo
         for number in range(20):
             desk.ms += 1
             desk.publish(b"y", partition=order[-1])
-            left = [each for each in order if desk.topic.partitions[each].directory.waiting.sum()]
+            left = [each for each in order if desk.topic.partitions[each].directory.next_waiting(0)]
             assert left == order[number + 1 :]
         assert looks.call_count <= 100
     for by in ("replay", "checkpoint"):
         desk.recover(by)
         desk.publish(b"y", partition=order[-1])
-    assert [each for each in order if desk.topic.partitions[each].directory.waiting.sum()] == order[22:]
+    assert [each for each in order if desk.topic.partitions[each].directory.next_waiting(0)] == order[22:]
 
 
 def test_the_first_time_of_each_key_is_kept_and_stale_rows_are_swept():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
 from wherry.core.decide import upkeep
-from wherry.core.index import ids, runs
+from wherry.core.index import directory, ids, runs
+from wherry.core.index.directory import Directory
 from wherry.core.state import partition
 from wherry.core.state.partition import Partition
 from wherry.model.schema import Message
@@ -48,6 +51,62 @@ def test_bytes_of_what_was_cancelled_do_not_count_when_a_stream_is_trimmed(by):
     desk.recover(by)
     housekeeping(desk)
     assert desk.topic.messages == 3
+
+
+@pytest.fixture
+def traced():
+    yield tracemalloc
+    tracemalloc.stop()
+
+
+def filled(by: str, count: int) -> Directory:
+    rows = Directory()
+    base = np.arange(count, dtype=np.int64)
+    size, at_us = base % 300, 1_700_000_000_000_000 + base * 10_000_000  # one in ten seconds
+    if by == "publish":
+        for row in zip(base.tolist(), size.tolist(), at_us.tolist(), strict=True):
+            rows.append(row[0], 1, row[1], row[2])
+        return rows
+    for at in range(0, count, 4_096):
+        some = slice(at, at + 4_096)
+        rows.extend(base[some], np.ones_like(base[some]), size[some], at_us[some])
+    if by == "replay":
+        return rows
+    again = Directory()
+    if by == "older checkpoint":
+        again.load(rows.columns())
+    else:
+        again.load_bytes(b"".join(rows.bytes_pieces()))
+    return again
+
+
+@pytest.mark.parametrize("by", ["publish", "replay", "checkpoint", "older checkpoint"])
+def test_a_message_that_was_published_alone_takes_at_most_24_bytes_of_index(by, traced):
+    """However it came there, and while others leave; a checkpoint takes a few bytes more while it is written."""
+    few, many = 5_000, 15_000
+    traced.start()
+    rows = filled(by, few)
+    before = traced.get_traced_memory()[0]
+    more = filled(by, many)
+    assert (traced.get_traced_memory()[0] - before) / many <= 20
+    for first in range(0, many, 4):  # every fourth message stays
+        more.end_run(first, first + 3)
+    left = len(more.columns()[0])
+    assert left == many // 4
+    assert (traced.get_traced_memory()[0] - before) / left <= 2 * 20
+    now = traced.get_traced_memory()[0]
+    taken = rows.bytes_pieces()
+    assert (traced.get_traced_memory()[0] - now) / few <= 8
+    assert sum(memoryview(piece).nbytes for piece in taken) / few <= 20
+
+
+def test_parts_that_are_nearly_empty_are_joined():
+    count = 20 * directory.PART_ROWS
+    rows = filled("publish", count)
+    for first in range(0, count, 100):
+        rows.end_run(first, min(first + 99, count))
+    assert rows.columns()[0].tolist() == list(range(99, count, 100))
+    assert len(rows._parts) <= 2
 
 
 def test_times_of_settled_messages_leave_before_they_come(monkeypatch):

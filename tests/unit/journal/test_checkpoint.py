@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from wherry.core.index.directory import Directory
 from wherry.core.state import snapshot
-from wherry.core.state.snapshot import Column, ReaderImage, SetImage
+from wherry.core.state.snapshot import Column, DirectoryImage, ReaderImage, SetImage
 from wherry.core.state.state import State
 from wherry.journal import checkpoint
 from wherry.journal.bodies.image import StoreImage
@@ -37,3 +38,16 @@ def test_a_column_in_pieces_is_one_column_on_disk(counts):
     again = msgspec.msgpack.decode(b"".join(parts), type=ReaderImage, dec_hook=checkpoint._unpack)
     assert again.rank.joined().tolist() == [value for piece in pieces for value in piece.tolist()]
     assert again.offset.joined().tolist() == [value for piece in pieces[::-1] for value in piece.tolist()]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 1_500, 9_000])
+def test_a_directory_is_one_string_of_bytes_on_disk(batches):
+    directory = Directory()
+    for number in range(batches):
+        directory.append(3 * number, 1 + number % 3, number % 500, 1_700_000_000_000_000 + number * 1_000_000)
+    directory.finish(np.arange(0, 3 * batches // 2, 3))
+    parts = checkpoint._body([DirectoryImage(directory.bytes_pieces())])
+    assert (len(parts) > 1) == (batches == 9_000)
+    (again,) = msgspec.msgpack.decode(b"".join(parts), type=list[DirectoryImage], dec_hook=checkpoint._unpack)
+    assert again.opened().columns().tolist() == directory.columns().tolist()
+    assert sum(map(len, parts)) <= 100 + 18 * batches

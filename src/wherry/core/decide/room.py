@@ -95,7 +95,8 @@ def _drop_oldest(
 ) -> list[AnyOp] | None:
     """Return operations that remove the oldest messages that no consumer holds; None when they are not enough."""
     bury, dying = topic.config.overflow == "dead-letter-oldest", 0
-    heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch of each partition looked at
+    heads: list[tuple[int, int, int, int]] = []
+    """The next batch of each partition looked at: when it was published, partition, base offset, messages."""
     looked: list[int] = []
     dropped: list[AnyOp] = []
     while over_messages > 0 or over_bytes > 0:
@@ -105,9 +106,9 @@ def _drop_oldest(
             _push_next(heads, topic, first[1], 0)
         if not heads:
             break
-        _, number, row = heapq.heappop(heads)
+        _, number, base, count = heapq.heappop(heads)
         rows = topic.partitions[number].directory
-        old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
+        old = _oldest(topic.partitions[number], base, count, spared)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
             gone = removal_ops(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
@@ -116,21 +117,19 @@ def _drop_oldest(
             dropped += gone
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
-        _push_next(heads, topic, number, row + 1)
+        _push_next(heads, topic, number, base + count)
     for number in looked:  # nothing is removed yet, so the oldest batch is unchanged; but its time is exact now
-        rows = topic.partitions[number].directory
-        if len(rows):
-            topic.oldest.note(number, int(rows.published_us.min()))
+        oldest_us = topic.partitions[number].directory.oldest_us()
+        if oldest_us is not None:
+            topic.oldest.note(number, oldest_us)
     return dropped if over_messages <= 0 and over_bytes <= 0 else None
 
 
-def _push_next(heads: list[tuple[int, int, int]], topic: TopicState, number: int, row: int) -> None:
-    """Push the next batch of a partition, from a row on, that has a waiting message."""
-    rows = topic.partitions[number].directory
-    waiting = rows.waiting[row:] > 0
-    if waiting.any():
-        row += int(np.argmax(waiting))
-        heapq.heappush(heads, (int(rows.published_us[row]), number, row))
+def _push_next(heads: list[tuple[int, int, int, int]], topic: TopicState, number: int, offset: int) -> None:
+    """Push the next batch of a partition, from an offset on, that has a waiting message."""
+    found = topic.partitions[number].directory.next_waiting(offset)
+    if found is not None:
+        heapq.heappush(heads, (found.published_us, number, found.base, found.messages))
 
 
 def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:

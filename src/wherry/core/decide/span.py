@@ -147,14 +147,9 @@ def _reach_one(bodies: Bodies, wanted: LogRange, share: ReadBudget) -> tuple[int
     Counts whole batches first, then single messages of the batch that does not fit.
     """
     topic, partition, start, stop = wanted
-    directory = partition.directory
-    low, high = np.searchsorted(directory.base, (start, stop))
-    low = max(0, int(low) - 1)  # the batch that contains `start`
-    base, count = directory.base[low:high], directory.count[low:high]
-    here = (directory.live[low:high] > 0) & (base + count > start)
-    base, end = base[here], np.minimum(base[here] + count[here], stop)
-    messages = np.cumsum(_kept(partition, np.maximum(base, start), end))
-    size = np.cumsum(directory.bytes[low:high][here])
+    base, count, _, _, size, _ = partition.directory.between(start, stop)
+    end = np.minimum(base + count, stop)
+    messages, size = np.cumsum(_kept(partition, np.maximum(base, start), end)), np.cumsum(size)
     whole = int(np.argmin(np.append((messages <= share.messages) & (size <= share.bytes), False)))
     used = ReadBudget(int(messages[whole - 1]), int(size[whole - 1])) if whole else ReadBudget(0, 0)
     if whole == len(base):

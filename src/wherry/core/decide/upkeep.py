@@ -205,7 +205,7 @@ def _prune_ids(topic: TopicState) -> None:
     """Drop ids of removed messages from the index once they are about half of it. No operation depends on them."""
     if len(topic.ids) <= IDS_SLACK:  # what is left is counted for few of a thousand topics
         return
-    if len(topic.ids) > 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
+    if len(topic.ids) > 2 * sum(p.directory.live_messages() for p in topic.partitions.values()) + IDS_SLACK:
         topic.ids.prune(lambda packed: _gone(topic, packed))
 
 

@@ -1,107 +1,128 @@
 """The batches of a partition: base offset, messages and bytes still needed, time of the publish.
 
-One row for each batch. The bytes that count are in proportion to the messages that count: exact for a batch of equal
-messages and for one that is wholly settled, and without a stored size for each message.
+One row for each batch, in parts of at most `PART_ROWS`: the newest rows are open, the others are packed. The bytes that
+count are in proportion to the messages that count: exact for a batch of equal messages and for one that is wholly
+settled, and without a stored size for each message.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from wherry.core.index.directory_part import (
+    BASE,
+    COLUMNS,
+    COUNT,
+    LIVE,
+    NEVER,
+    PUBLISHED,
+    WAITING,
+    DirectoryPart,
+    from_bytes,
+    opened,
+    packed,
+)
+
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-COLUMNS = ("base", "count", "live", "waiting", "bytes", "published_us")
+PART_ROWS: Final = 1_024
+"""Most rows of a part: packing them takes some 50 µs, and until then they take 48 KiB."""
+
+OPEN_MIN: Final = 16
+"""Rows that the open part has space for at least."""
+
+_NO_ROWS: Final = np.empty((len(COLUMNS), 0), np.int64)
+_FIRST: Final = attrgetter("first")
+
+
+class WaitingBatch(NamedTuple):
+    """A batch with messages that count against the bounds of the topic."""
+
+    published_us: int
+    base: int
+    messages: int
 
 
 class Directory:
     """Batches of one partition by base offset, ascending.
 
-    The row of a batch whose messages are all gone is removed at once at the front, elsewhere when more than half of the
-    rows are empty. No result about messages depends on that.
+    The row of a batch whose messages are all gone is removed at once at the front of a part, elsewhere when more than
+    half of the rows of the part are empty. No result about messages depends on that.
     """
 
-    __slots__ = ("_data", "_empty", "_end", "_start")
+    __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self._data = np.zeros((len(COLUMNS), 16), np.int64)
-        self._start = 0
-        self._end = 0
-        self._empty = 0
+        self._parts: list[DirectoryPart] = [opened(_NO_ROWS, OPEN_MIN)]
+        """Ascending. The last one is open and may have no rows, the others are packed and have some."""
 
     def __len__(self) -> int:
-        return self._end - self._start
-
-    def _column(self, index: int) -> Int64:
-        column: Int64 = self._data[index, self._start : self._end]
-        return column
-
-    @property
-    def base(self) -> Int64:
-        """First offset of each batch."""
-        return self._column(0)
-
-    @property
-    def count(self) -> Int64:
-        """Messages of each batch."""
-        return self._column(1)
-
-    @property
-    def live(self) -> Int64:
-        """Messages of each batch whose bodies are still needed."""
-        return self._column(2)
-
-    @property
-    def waiting(self) -> Int64:
-        """Messages of each batch that count against the topic's bounds."""
-        return self._column(3)
-
-    @property
-    def bytes(self) -> Int64:
-        """Content bytes of each batch."""
-        return self._column(4)
-
-    @property
-    def published_us(self) -> Int64:
-        """When each batch was published."""
-        return self._column(5)
+        return sum(map(len, self._parts))
 
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
         """Append a batch."""
-        if self._end == self._data.shape[1]:
-            self._make_room(1)
-        self._data[:, self._end] = (base, count, count, count, size, published_us)
-        self._end += 1
+        part = self._parts[-1]
+        if part.end == part.space:
+            part = self._make_room(part)
+        part.append(base, count, size, published_us)
 
     def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
         """Append batches in this order."""
-        end = self._end + len(base)
-        if end > self._data.shape[1]:
-            self._make_room(len(base))
-            end = self._end + len(base)
-        self._data[:, self._end : end] = (base, count, count, count, size, published_us)
-        self._end = end
+        self._add(np.stack((base, count, count, count, size, published_us)))
 
-    def _make_room(self, more: int) -> None:
-        rows = self._end - self._start
-        fresh = np.zeros((len(COLUMNS), max(16, (rows + more) * 2)), np.int64)
-        fresh[:, :rows] = self._data[:, self._start : self._end]
-        self._data, self._start, self._end = fresh, 0, rows
+    def _make_room(self, part: DirectoryPart) -> DirectoryPart:
+        """Return an open part with space for another row: packed rows come before it if most of the space is in use."""
+        rows = part.rows()
+        count = rows.shape[1]
+        if 2 * count >= PART_ROWS:
+            self._parts[-1:] = [packed(rows), opened(_NO_ROWS, PART_ROWS)]
+        else:
+            self._parts[-1] = opened(rows, max(OPEN_MIN, 2 * count))
+        return self._parts[-1]
+
+    def _add(self, rows: Int64) -> None:
+        """Append rows that are not empty."""
+        whole = np.concatenate((self._parts[-1].rows(), rows), axis=1)
+        at = 0
+        while whole.shape[1] - at > PART_ROWS:
+            self._parts.insert(-1, packed(whole[:, at : at + PART_ROWS]))
+            at += PART_ROWS
+        rest = whole[:, at:]
+        self._parts[-1] = opened(rest, max(OPEN_MIN, min(2 * rest.shape[1], PART_ROWS)))
+
+    def _at(self, offset: int) -> int:
+        """Return the index of the part that holds an offset, if one does."""
+        parts = self._parts
+        last = len(parts) - 1
+        if offset >= parts[last].first:
+            return last
+        if last == 0 or offset < parts[1].first:
+            return 0
+        return bisect_right(parts, offset, 1, last, key=_FIRST) - 1
+
+    def _by_part(self, offsets: Int64) -> list[tuple[int, Int64]]:
+        """Return the index of each part that may hold some of the offsets (sorted), with these."""
+        if len(offsets) == 0:
+            return []
+        low, last = self._at(int(offsets[0])), int(offsets[-1])
+        if low + 1 == len(self._parts) or last < self._parts[low + 1].first:
+            return [(low, offsets)]
+        high = self._at(last)
+        cuts = np.searchsorted(offsets, [part.first for part in self._parts[low + 1 : high + 1]])
+        return [(low + at, mine) for at, mine in enumerate(np.split(offsets, cuts)) if len(mine)]
 
     def release(self, offsets: Int64) -> list[tuple[int, int]]:
         """Release messages (sorted, distinct); return (base, end) of the batches that are empty now."""
-        rows, gone = self._by_row(offsets)
-        live = self._data[2, rows] - gone
-        self._data[2, rows] = live
-        if live.all():
-            return []
-        empty = rows if isinstance(rows, int) else rows.start + np.flatnonzero((live == 0) & (gone > 0))
-        base, count = np.atleast_1d(self._data[0, empty]), self._data[1, empty]
-        emptied = list(zip(base.tolist(), (base + count).tolist(), strict=True))
-        self._empty += len(emptied)
-        self._drop_empty()
+        touched = self._by_part(offsets)
+        emptied = [batch for at, mine in touched for batch in self._parts[at].release(mine)]
+        if emptied:
+            self._sweep(at for at, _ in reversed(touched))
         return emptied
 
     def end_run(self, first: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
@@ -109,98 +130,121 @@ class Directory:
 
         Returns the bytes that this frees, and (base, end) of the batches that are empty now.
         """
-        row, freed, emptied = self._start, 0, []
-        if first >= self._data[0, row] + self._data[1, row]:
-            row += int(self.base.searchsorted(first, "right")) - 1
-        while first < stop:
-            base, count, live, waiting, size, _ = self._data[:, row].tolist()
-            gone = min(stop, base + count) - first
-            self._data[2:4, row] = (live - gone, waiting - gone)
-            freed += size * waiting // count - size * (waiting - gone) // count
-            if live == gone:
-                emptied.append((base, base + count))
-            first, row = first + gone, row + 1
-        self._empty += len(emptied)
-        self._drop_empty()
+        low, freed, emptied = self._at(first), 0, []  # type: int, int, list[tuple[int, int]]
+        high = low
+        while first < stop and high < len(self._parts):
+            part = self._parts[high]
+            end = min(stop, self._parts[high + 1].first) if high + 1 < len(self._parts) else stop
+            freed += part.end_run(first, end, emptied)
+            first, high = end, high + 1
+        if emptied:
+            self._sweep(range(high - 1, low - 1, -1))
         return freed, emptied
 
     def finish(self, offsets: Int64) -> int:
         """Stop counting messages (sorted, distinct) against the bounds; return the bytes that this frees."""
-        return self._move_waiting(offsets, -1)
-
-    def bytes_of(self, offsets: Int64) -> int:
-        """Return the bytes that `finish` of these messages would free."""
-        rows, gone = self._by_row(offsets)
-        count, waiting, size = self._data[1, rows], self._data[3, rows], self._data[4, rows]
-        return int((size * waiting // count - size * (waiting - gone) // count).sum())
-
-    def share_of(self, offsets: Int64) -> int:
-        """Return the bytes of these messages by the proportional rule, rounded up, whether they count or not."""
-        rows, some = self._by_row(offsets)
-        return int((-(-self._data[4, rows] * some // self._data[1, rows])).sum())
+        return sum(self._parts[at].move_waiting(mine, -1) for at, mine in self._by_part(offsets))
 
     def unfinish(self, offsets: Int64) -> int:
         """Count messages against the bounds again; return the bytes that this takes."""
-        return self._move_waiting(offsets, 1)
+        return sum(self._parts[at].move_waiting(mine, 1) for at, mine in self._by_part(offsets))
 
-    def _move_waiting(self, offsets: Int64, sign: int) -> int:
-        rows, moved = self._by_row(offsets)
-        count, before, size = self._data[1, rows], self._data[3, rows].copy(), self._data[4, rows]
-        after = before + sign * moved
-        self._data[3, rows] = after
-        return abs(int((size * after // count - size * before // count).sum()))
+    def bytes_of(self, offsets: Int64) -> int:
+        """Return the bytes that `finish` of these messages would free."""
+        return sum(self._parts[at].bytes_of(mine) for at, mine in self._by_part(offsets))
 
-    def _by_row(self, offsets: Int64) -> tuple[int | slice, int | Int64]:
-        """Return the rows of the offsets, and how many offsets are in each row.
+    def share_of(self, offsets: Int64) -> int:
+        """Return the bytes of these messages by the proportional rule, rounded up, whether they count or not."""
+        return sum(self._parts[at].share_of(mine) for at, mine in self._by_part(offsets))
 
-        Most calls have one row, and get plain numbers, which are faster than arrays.
-        """
-        base = self.base
-        last = int(base.searchsorted(offsets[-1], "right")) - 1 if len(offsets) and len(base) else -1
-        if last < 0:
-            return slice(0, 0), np.empty(0, np.int64)
-        if offsets[0] >= base[last]:
-            return self._start + last, len(offsets)
-        rows = base.searchsorted(offsets, "right") - 1
-        rows = rows[rows >= 0]
-        low = int(rows[0])
-        return slice(self._start + low, self._start + last + 1), np.bincount(rows - low).astype(np.int64)
+    def _sweep(self, touched: Iterable[int]) -> None:
+        """Remove empty rows of parts, the last one first, and join parts that became small."""
+        for at in touched:
+            if not self._parts[at].sweep() or at == len(self._parts) - 1:
+                continue
+            if not len(self._parts[at]):
+                del self._parts[at]
+            else:
+                self._join(at)
 
-    def _drop_empty(self) -> None:
-        while self._empty and self._data[2, self._start] == 0:
-            self._start += 1
-            self._empty -= 1
-        if self._empty * 2 > len(self):
-            self.load(self._data[:, self._start : self._end])
+    def _join(self, at: int) -> None:
+        """Join a part with one beside it, if both fit into one: a few rows must not cost as much as a whole part."""
+        for left in (at - 1, at):
+            both = self._parts[left : left + 2] if left >= 0 and left + 2 < len(self._parts) else []
+            if both and sum(map(len, both)) <= PART_ROWS:
+                self._parts[left : left + 2] = [packed(np.concatenate([part.rows() for part in both], axis=1))]
+                return
 
-    def waiting_bytes(self) -> int:
-        """Return the bytes that count against the bounds."""
-        return int((self.bytes * self.waiting // np.maximum(self.count, 1)).sum())
+    def live_messages(self) -> int:
+        """Return how many messages are still needed."""
+        return sum(int(part.column(LIVE).sum()) for part in self._parts)
 
     def published_at_us(self, offset: int) -> int | None:
         """Return when the message at `offset`, or the next batch after it that is still here, was published."""
-        here = np.flatnonzero((self.live > 0) & (self.base + self.count > offset))
-        return int(self.published_us[here[0]]) if len(here) else None
+        for part in self._parts[self._at(offset) :]:
+            here = np.flatnonzero((part.column(LIVE) > 0) & (part.column(BASE) + part.column(COUNT) > offset))
+            if len(here):
+                return int(part.column(PUBLISHED)[here[0]])
+        return None
 
     def published_of(self, offsets: Int64) -> Int64:
-        """Return when each of these messages, which must still be here, was published."""
-        published: Int64 = self.published_us[np.searchsorted(self.base, offsets, "right") - 1]
-        return published
+        """Return when each of these messages (sorted), which must still be here, was published."""
+        return np.concatenate(
+            [np.empty(0, np.int64), *(self._parts[at].published_of(mine) for at, mine in self._by_part(offsets))]
+        )
 
     def first_published_from(self, at_us: int) -> int | None:
         """Return the base of the first batch published at or after a time; None if there is none."""
-        here = np.flatnonzero((self.live > 0) & (self.published_us >= at_us))
-        return int(self.base[here[0]]) if len(here) else None
+        for part in self._parts:
+            here = np.flatnonzero(part.column(PUBLISHED) >= at_us)
+            here = here[part.column(LIVE)[here] > 0]
+            if len(here):
+                return int(part.column(BASE)[here[0]])
+        return None
+
+    def oldest_us(self) -> int | None:
+        """Return a time at or before which no batch was published, mostly that of the oldest batch; None without one.
+
+        A part behind others counts with the oldest batch that it ever had, so that they are not searched.
+        """
+        first, *others = self._parts
+        found = min(first.oldest_us, *(part.lows[PUBLISHED] for part in others[:-1]), self._parts[-1].oldest_us)
+        return None if found == NEVER else found
+
+    def next_waiting(self, offset: int) -> WaitingBatch | None:
+        """Return the first batch from an offset on with messages that count against the bounds."""
+        for part in self._parts[self._at(offset) :]:
+            here = np.flatnonzero((part.above[WAITING][part.start : part.end] > 0) & (part.column(BASE) >= offset))
+            if len(here):
+                return WaitingBatch(*(int(part.column(each)[here[0]]) for each in (PUBLISHED, BASE, COUNT)))
+        return None
+
+    def between(self, start: int, stop: int) -> Int64:
+        """Return the rows of batches that are not empty and have offsets in `start..stop`."""
+        parts = self._parts[self._at(start) : self._at(stop) + 1]
+        rows = np.concatenate([_NO_ROWS, *(part.rows() for part in parts)], axis=1)
+        return rows[:, (rows[BASE] < stop) & (rows[BASE] + rows[COUNT] > start)]
 
     def columns(self) -> Int64:
-        """Return every row that is not empty, for a checkpoint."""
-        rows = self._data[:, self._start : self._end]
-        return rows[:, rows[2] > 0]
+        """Return every row that is not empty: the `COLUMNS`."""
+        return np.concatenate([part.rows() for part in self._parts], axis=1)
 
     def load(self, data: Int64) -> None:
         """Load what `columns` returned. Older checkpoints also have empty rows."""
-        data = data[:, data[2] > 0]
-        rows = data.shape[1]
-        self._data = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)
-        self._data[:, :rows] = data
-        self._start, self._end, self._empty = 0, rows, 0
+        self._parts = [opened(_NO_ROWS, OPEN_MIN)]
+        self._add(data[:, data[LIVE] > 0])
+
+    def bytes_pieces(self) -> list[bytes | memoryview]:
+        """Return every row that is not empty as bytes, in pieces that are never modified, for a checkpoint."""
+        pieces: list[bytes | memoryview] = []
+        for part in self._parts:
+            own = packed(part.rows()) if len(part) and (part.empty or part is self._parts[-1]) else part
+            pieces += own.bytes_pieces() if len(own) else []
+        return pieces
+
+    def load_bytes(self, data: bytes) -> None:
+        """Load the bytes of `bytes_pieces`."""
+        parts = list(from_bytes(data))
+        self._parts = [*parts[:-1], opened(_NO_ROWS, OPEN_MIN)]
+        if parts:
+            self._add(parts[-1].rows())

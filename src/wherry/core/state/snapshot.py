@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -15,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from wherry.core.index.directory import Directory
+from wherry.core.index.directory_part import COLUMNS as BATCH_COLUMNS
 from wherry.core.index.offsets import OffsetSet, offsets_of
 from wherry.core.index.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.index.table import OffsetTable
@@ -52,6 +55,21 @@ class Column:
 _NONE = np.empty(0, np.int64)
 
 
+class DirectoryImage:
+    """A `Directory` as bytes, in pieces that are never modified, so that a checkpoint writes them without a copy."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: Sequence[bytes | memoryview] = ()) -> None:
+        self.pieces = pieces
+
+    def opened(self) -> Directory:
+        """Return the directory."""
+        directory = Directory()
+        directory.load_bytes(b"".join(self.pieces))
+        return directory
+
+
 class SetImage(msgspec.Struct, frozen=True, array_like=True):
     """An `OffsetSet`."""
 
@@ -81,6 +99,7 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     reserved: int
     has_due: bool
     directory: Int64
+    """The rows of the directory in an older checkpoint; nothing in one of today, which has `batches`."""
     finished: SetImage
     released: SetImage
     dead: Int64
@@ -93,6 +112,7 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     ends_unknown_below: int = -1
     """-1 in a checkpoint from before `ends` was recorded: then the fate of messages that are gone is unknown."""
     lost: bytes = BitMap64().serialize()
+    batches: DirectoryImage = msgspec.field(default_factory=DirectoryImage)
 
 
 class OutboxImage(msgspec.Struct, frozen=True, array_like=True):
@@ -215,7 +235,7 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
         partition.next_offset,
         partition.reserved,
         partition.has_due,
-        partition.directory.columns().ravel(),
+        _NONE,
         _set_image(partition.finished),
         _set_image(partition.released),
         partition.dead.columns().ravel(),
@@ -230,6 +250,7 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
         partition.ends.columns().ravel(),
         partition.ends_unknown_below,
         partition.lost.serialize(),
+        DirectoryImage(partition.directory.bytes_pieces()),
     )
 
 
@@ -309,7 +330,10 @@ def _load_topic(image: TopicImage) -> TopicState:
 def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> None:
     partition = topic.partition(image.number)
     partition.next_offset, partition.reserved, partition.has_due = image.next_offset, image.reserved, image.has_due
-    partition.directory.load(_table(image.directory, 6))
+    if len(image.directory):
+        partition.directory.load(_table(image.directory, len(BATCH_COLUMNS)))
+    else:
+        partition.directory = image.batches.opened()
     partition.expiry_exempt = BitMap64.deserialize(image.expiry_exempt)
     partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
     _load_table(partition.dead, image.dead)
@@ -322,8 +346,9 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
     _insert_in_blocks(partition.expiry, expiry[:half], expiry[half:])
     if half:
         state.expiry_times.note(topic.number, partition.number, int(expiry[:half].min()))
-    if len(partition.directory):
-        topic.oldest.note(partition.number, int(partition.directory.published_us.min()))
+    oldest_us = partition.directory.oldest_us()
+    if oldest_us is not None:
+        topic.oldest.note(partition.number, oldest_us)
     for reader_image in image.readers:
         _load_reader(state, topic, partition, reader_image)
     topic.give_back(partition.forget(offsets_of(BitMap64.deserialize(image.transient))))
@@ -390,7 +415,7 @@ def digest(state: State) -> str:
 def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int64) -> None:
     canon.update(repr((image.number, image.next_offset, image.has_due, image.ends_unknown_below)).encode())
     canon.update(image.ends.tobytes())
-    canon.update(image.directory.tobytes())
+    canon.update(image.batches.opened().columns().tobytes())
     for offsets in (image.finished, image.released):
         _digest_set(canon, offsets)
     canon.update(image.versions.tobytes())

@@ -9,6 +9,8 @@ from typing import Any
 from pyroaring import BitMap64
 
 from wherry.core.decide import leasing
+from wherry.core.index import directory
+from wherry.core.index.directory_part import COUNT, LIVE, WAITING
 from wherry.core.index.waiting import Fifo, Ranked
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import Reader
@@ -126,11 +128,26 @@ def lose_the_place_in_merged() -> Iterator[None]:
         yield
 
 
+def pack_settled_messages_as_new() -> Any:
+    """Pack the rows of a directory as if no message of a batch was settled, where some are."""
+
+    def make(pack: Any) -> Any:
+        def whole(rows: Any) -> Any:
+            rows = rows.copy()
+            rows[LIVE] = rows[WAITING] = rows[COUNT]
+            return pack(rows)
+
+        return whole
+
+    return patched(directory, "packed", make)
+
+
 ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "trust the page cache": (trust_the_page_cache, 0, ("ledger", "replay_equals_live", "BootRefused")),
     "lease a run twice": (lease_a_run_twice, 0, ("one_lease_at_a_time", "Corrupt")),
     "journal half a payload": (journal_half_a_payload, 0, ("ledger", "late")),
     "settle one too few": (settle_one_too_few, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
+    "pack settled messages as new": (pack_settled_messages_as_new, 0, ("replay_equals_live", "audit", "BootRefused")),
     "keep what is settled": (keep_what_is_settled, 0, ("replay_equals_live", "bounds_held", "audit")),
     "lease few twice": (lease_few_twice, 0, ("one_lease_at_a_time", "Corrupt")),
     "settle a set without one": (settle_a_set_without_one, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
