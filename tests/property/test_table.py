@@ -107,7 +107,7 @@ class Directories(RuleBasedStateMachine):
         self.batches: list[Batch] = []
         self.next_offset = 0
         self.at = 0
-        self.checkpoints: list[tuple[list[object], bytes]] = []
+        self.checkpoints: list[tuple[list[bytes | memoryview], bytes]] = []
 
     @rule(gap=st.sampled_from([0, 0, 0, 5]), count=st.integers(1, 6), size=st.integers(0, 99), later=st.integers(0, 3))
     def append(self, gap, count, size, later):
