@@ -142,6 +142,22 @@ async def test_renew_keeps_a_lease(world: NativeWorld):
 
 
 @in_memory()
+async def test_ranges_may_overlap_and_come_in_any_order(world: NativeWorld):
+    client = await world.client()
+    stream = await client.subscribe("jobs", "workers", credit=10)
+    await client.publish("jobs", *[b"x"] * 10)
+    rows = await client.next_rows(stream, 10)
+    ranges = [(7, 2), (1, 2), (2, 2), (7, 1), (1, 3)]
+    await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, ranges)]))
+    left = [(0, 1), (4, 3), (9, 1)]
+    with pytest.raises(NativeError) as fault:
+        await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, [*left, (8, 1)])]))
+    assert fault.value.code == "stale-lease"
+    await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, left)]))
+    assert world.broker.subscription_stats("jobs", "workers").lag == 0
+
+
+@in_memory()
 async def test_a_stream_settles_only_leases_of_its_own_subscription(world: NativeWorld):
     await world.broker.subscribe("jobs", "others")
     client = await world.client()
