@@ -193,6 +193,19 @@ def test_a_broker_that_pushes_more_than_it_was_granted_is_left():
     run(main)
 
 
+def test_a_broker_that_pushes_on_a_stream_that_it_has_not_opened_is_left():
+    async def main() -> None:
+        reading = Reading()
+        stream = ClientStream(reading.peer.session, reading.stream._requests, reading._take)
+        stream.subscribe(SubscribeTerms(topic="jobs", subscription="workers", credit=10))
+        reading.peer.send(encode_deliver(2, [row(1)]))
+        assert reading.peer.is_cut
+        assert reading.batches == []
+        assert isinstance(stream.ended.result(), wherry.Unavailable)
+
+    run(main)
+
+
 def test_what_is_pushed_without_acks_is_settled():
     async def main() -> None:
         reading = Reading(acks=False)
