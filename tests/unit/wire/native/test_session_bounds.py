@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 
 import pytest
@@ -229,6 +230,33 @@ async def test_answers_that_nobody_reads_are_bounded(world: NativeWorld):
     server.answers_bytes = 0
     status, pulled = await client.call("POST", "/v1/topics/jobs/subscriptions/workers/pull")
     assert (status, len(pulled["messages"])) == (200, 100), "what could not be answered waits again"
+
+
+@pytest.mark.rows("Q2")
+def test_answers_that_one_client_does_not_read_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr("wherry.wire.native.running_calls.KEPT_BYTES_MAX", 300_000)
+
+    @in_memory()
+    async def run(world: NativeWorld):
+        client, other = await world.client(), await world.client()
+        await client.publish("jobs", *[bytes(1_000)] * 100)
+        path = "/v1/topics/jobs/messages?limit=100"
+        client.is_write_paused = True
+        numbers = [client.begin_call("GET", path) for _ in range(3)]
+        await world.settle_down()
+        assert not any(number in client.answers for number in numbers), "no call is begun before the client reads"
+        client.read_all()
+        assert {(await client.answer(number))[0].status for number in numbers} == {200}
+        numbers = [client.begin_call("GET", path) for _ in range(3)]
+        await asyncio.sleep(0)  # they have begun
+        client.is_write_paused = True
+        assert [(await client.answer(number))[0].status for number in numbers] == [200, 503, 503]
+        client.read_all()
+        assert (await other.call("GET", path))[0] == 200
+        assert (await client.call("GET", path))[0] == 200
+        assert world.app.server.answers_bytes == 0
+
+    run()
 
 
 @in_memory()
