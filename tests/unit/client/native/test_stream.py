@@ -180,6 +180,7 @@ def test_a_connection_that_is_lost_takes_the_leases_with_it():
     run(main)
 
 
+@pytest.mark.rows("D26")
 def test_a_broker_that_pushes_more_than_it_was_granted_is_left():
     async def main() -> None:
         reading = Reading(credit=2)

@@ -16,6 +16,7 @@ from wherry.wire.native.codec.settles import Verb
 # ------------------------------------------------------------------------------------------------------ push and settle
 
 
+@pytest.mark.rows("D26")
 @in_memory()
 async def test_messages_are_pushed_by_credit_and_no_more(world: NativeWorld):
     client = await world.client()
@@ -45,6 +46,7 @@ async def test_the_terms_of_a_stream(world: NativeWorld):
     assert row.published_us == world.clock.wall_us()
 
 
+@pytest.mark.rows("D26")
 @in_memory()
 async def test_a_message_is_pushed_as_soon_as_it_is_published(world: NativeWorld):
     consumer, producer = await world.client(), await world.client()
