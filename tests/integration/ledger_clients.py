@@ -39,6 +39,8 @@ class Ledger:
         """Messages whose ack was confirmed, and by which life."""
         self.late: list[bytes] = []
         """Messages that came again after that."""
+        self.faults: list[BaseException] = []
+        """Of clients that ended, which they must not while the node is killed."""
         self.is_over = threading.Event()
         self._numbers = count()
 
@@ -85,9 +87,16 @@ async def native(ledger: Ledger, wire: str, port: int) -> None:
         except (OSError, EOFError, TimeoutError):
             await asyncio.sleep(PAUSE_S)
             continue
-        if life == ledger.life:
-            await _one_life(ledger, wire, client, life)
-        await client.close()
+        try:
+            if life == ledger.life:
+                await _one_life(ledger, wire, client, life)
+        except TimeoutError:  # of a busy machine
+            pass
+        except BaseException as fault:
+            ledger.faults.append(fault)
+            raise
+        finally:
+            await client.close()
 
 
 async def _one_life(ledger: Ledger, wire: str, client: SocketClient, life: int) -> None:
@@ -129,6 +138,9 @@ def again_and_again(ledger: Ledger, begin: Callable[[int], Iterator[object]]) ->
                     break
         except (OSError, EOFError, AssertionError, http.client.HTTPException):
             ledger.is_over.wait(PAUSE_S)
+        except BaseException as fault:
+            ledger.faults.append(fault)
+            raise
 
 
 def amqp(ledger: Ledger, wire: str, url: str) -> Callable[[int], Iterator[object]]:
@@ -181,7 +193,7 @@ def stomp(ledger: Ledger, wire: str, port: int) -> Callable[[int], Iterator[obje
                     receipt = f"{number}-{row}"
                     waits[receipt] = "publish", payload
                     raw.send("SEND", payload, destination=f"/queue/{QUEUE}", persistent="true", receipt=receipt)
-                while waits:
+                while any(what == "publish" for what, _ in waits.values()):  # acks go on meanwhile
                     _take(ledger, wire, raw, waits, life)
                 yield None
 

@@ -1,4 +1,4 @@
-"""The native wire on a real node: the upgrade over TCP, TLS and a Unix socket; keys, bounds, drain, kill."""
+"""The native wire on a real node: the upgrade over TCP, TLS and a Unix socket; keys, bounds, drain."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,15 +39,13 @@ PATIENCE_S = 60.0
 WIRES = {"native": ("native-1", "native-2", "native-3"), "mixed": ("native-1", "native-2", "amqp", "stomp", "http")}
 
 
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():  # noqa: ASYNC110  a ledger has nobody to wake
-            await asyncio.sleep(0.02)
-
-
-def work_done(ledger: Ledger, wires: tuple[str, ...], before: dict[str, int]) -> bool:
-    now = ledger.counts()
-    return all(now.get(each, 0) >= before.get(each, 0) + LEAST for each in (*wires, "acks"))
+async def work_done(ledger: Ledger, wires: tuple[str, ...]) -> None:
+    """Wait until each wire was confirmed some more publishes, and the consumers some more acks."""
+    before, end = ledger.counts(), time.monotonic() + PATIENCE_S
+    while any(ledger.counts().get(each, 0) < before.get(each, 0) + LEAST for each in (*wires, "acks")):
+        assert not ledger.faults
+        assert time.monotonic() < end, f"life {ledger.life}: {before}, and now {ledger.counts()}"
+        await asyncio.sleep(0.02)
 
 
 async def run(home: Path, wires: tuple[str, ...], kills: int) -> Ledger:
@@ -67,8 +65,7 @@ async def run(home: Path, wires: tuple[str, ...], kills: int) -> Ledger:
         tasks = [asyncio.create_task(native(ledger, each, port)) for each in wires if each not in others]
         try:
             for _ in range(kills):
-                before = ledger.counts()
-                await until(lambda before=before: work_done(ledger, wires, before))
+                await work_done(ledger, wires)
                 await node.kill()
                 ledger.life += 1
                 await node.start()
