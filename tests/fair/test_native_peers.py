@@ -18,7 +18,7 @@ import pytest
 from tests.fair.floods import PATIENCE_S, native_socket
 from tests.native_client import SocketClient, upgraded
 from tests.stomp.serving import done_in, running, until
-from wherry.model.catalog.retry import Retry
+from wherry.model.catalog.subscription import Retry
 from wherry.node.node import Node
 from wherry.wire.native.codec.calls import CallHead, encode_call
 from wherry.wire.native.codec.deliveries import encode_credit

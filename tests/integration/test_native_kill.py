@@ -72,7 +72,8 @@ async def run(home: Path, wires: tuple[str, ...], kills: int) -> Ledger:
         finally:
             ledger.is_over.set()
             await asyncio.gather(*tasks)
-            await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
             await node.kill()
         ledger.life += 1
         await node.start()
