@@ -22,6 +22,7 @@ PARTS = {
     "spark": spark.figures,
 }
 PIECES = {f"lone.{name}": measure for name, measure in lone.PARTS.items()}
+PIECES |= {f"fair.{wire}": measure for wire, measure in fair.PARTS.items()}
 """Pieces of a part, which can be measured by themselves."""
 
 

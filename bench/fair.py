@@ -16,14 +16,29 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from bench.fair_flood import FLOODS
-from bench.fair_raw import amqp_call, amqp_opened, amqp_publish, short, stomp_connected, stomp_frames
+from bench.fair_raw import (
+    amqp_call,
+    amqp_opened,
+    amqp_publish,
+    native_greeted,
+    short,
+    stomp_connected,
+    stomp_frames,
+)
 from bench.figure import Figure
 from bench.measuring import disk, quantile
 from bench.peers.peer import free_port
 from bench.peers.wherry import SUBSCRIPTION, TOPIC, WherryMessages
+from wherry.wire.native.codec.deliveries import decode_deliver
+from wherry.wire.native.codec.documents import SubscribeTerms, encode_subscribe
+from wherry.wire.native.codec.frames import Kind
+from wherry.wire.native.codec.publishes import encode_publish
+from wherry.wire.native.codec.settles import Verb, encode_settle
 
 SECONDS = 4.0
 PATIENCE_S = 120.0
@@ -36,18 +51,18 @@ class Node(WherryMessages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.ports = {"http": self.port, "amqp": free_port(), "stomp": free_port()}
+        self.ports = {"http": self.port, "native": self.port, "amqp": free_port(), "stomp": free_port()}
 
     def run(self, *command: str, **more: object) -> None:
         ports = ("--amqp-port", str(self.ports["amqp"]), "--stomp-port", str(self.ports["stomp"]))
         super().run(*command, *ports, "--flight-port", "0", **more)
 
 
-def figures(scale: int) -> list[Figure]:
-    """The good client's times beside each flood, against those in calm."""
+def figures(scale: int, wires: tuple[str, ...] = ()) -> list[Figure]:
+    """The good client's times beside each flood, against those in calm; on all wires, or on some."""
     found: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-fair-") as root:
-        for wire in GOOD:
+        for wire in wires or GOOD:
             with _served(Path(root)) as node, _good(wire, node) as cycle:
                 _times(cycle, 1.0)
                 calm = _times(cycle, SECONDS / scale)
@@ -176,4 +191,27 @@ def _stomp(connection: socket.socket) -> Cycle:
     return cycle
 
 
-GOOD: dict[str, Callable[[socket.socket], Cycle]] = {"http": _http, "amqp": _amqp, "stomp": _stomp}
+def _native(connection: socket.socket) -> Cycle:
+    frames = native_greeted(connection)
+    connection.sendall(encode_subscribe(1, SubscribeTerms(topic=TOPIC, subscription=SUBSCRIPTION, credit=1 << 30)))
+    numbers = count(1)
+
+    def cycle() -> None:
+        """Until confirmed and delivered, in whatever order; acked, and the ack is carried out."""
+        connection.sendall(encode_publish(next(numbers), TOPIC, [b"x" * 256]))
+        seen: dict[int, bytes] = {}
+        while not {Kind.CONFIRM, Kind.DELIVER} <= seen.keys():
+            kind, _, _, body = next(frames)
+            seen[kind] = body
+        (row,) = decode_deliver(seen[Kind.DELIVER])
+        connection.sendall(encode_settle(next(numbers), 1, Verb.ACK, [(row.token, [(row.offset, 1)])]))
+        while next(frames)[0] != Kind.SETTLED:
+            pass
+
+    return cycle
+
+
+GOOD: dict[str, Callable[[socket.socket], Cycle]] = {"http": _http, "native": _native, "amqp": _amqp, "stomp": _stomp}
+
+PARTS = {wire: partial(figures, wires=(wire,)) for wire in GOOD}
+"""The same for a good client of one wire."""

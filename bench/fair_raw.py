@@ -1,10 +1,14 @@
-"""AMQP and STOMP by hand, as little as a measurement needs: what is measured is the broker, and no client."""
+"""AMQP, STOMP and the native wire by hand, as little as a measurement needs: what is measured is the broker."""
 
 from __future__ import annotations
 
 import socket
 import struct
 from collections.abc import Iterator
+
+from wherry.wire.native.codec.documents import ClientHello, encode_hello
+from wherry.wire.native.codec.frames import PATH, PROTOCOL
+from wherry.wire.native.codec.reader import Frame, FrameReader
 
 AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -96,3 +100,26 @@ def stomp_frames(connection: socket.socket) -> Iterator[bytes]:
     while more := connection.recv(1 << 16):
         *frames, rest = (rest + more).split(b"\0")
         yield from (frame.lstrip(b"\n") for frame in frames)
+
+
+def native_greeted(connection: socket.socket) -> Iterator[Frame]:
+    """Upgrade and greet; return the frames behind the HELLO of the node, as they come."""
+    lines = (f"GET {PATH} HTTP/1.1", "Host: localhost", "Connection: Upgrade", f"Upgrade: {PROTOCOL}", "", "")
+    connection.sendall("\r\n".join(lines).encode() + encode_hello(ClientHello()))
+    frames = _native_frames(connection)
+    next(frames)
+    return frames
+
+
+def _native_frames(connection: socket.socket) -> Iterator[Frame]:
+    reader, head = FrameReader("server"), b""
+    while b"\r\n\r\n" not in head:
+        more = connection.recv(1 << 16)
+        assert more, "the broker hung up"
+        head += more
+    head, _, more = head.partition(b"\r\n\r\n")
+    assert b" 101 " in head, head
+    while True:
+        yield from reader.feed(more)
+        more = connection.recv(1 << 16)
+        assert more, "the broker hung up"

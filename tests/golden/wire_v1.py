@@ -97,6 +97,13 @@ FRAMES: dict[str, GoldenFrame] = {
         documents.MovedDocument(topic="jobs", url="https://b.example.org:7070"),
         _document(documents.MovedDocument),
     ),
+    "moved-of-a-stream": GoldenFrame(
+        "server",
+        documents.encode_moved(1, "jobs", "https://b.example.org:7070", stream=True),
+        (6, 4, 1),
+        documents.MovedDocument(topic="jobs", url="https://b.example.org:7070"),
+        _document(documents.MovedDocument),
+    ),
     "publish-one": GoldenFrame(
         "client",
         publishes.encode_publish(1, "jobs", [b"hi"]),

@@ -119,6 +119,7 @@ def test_confirms_of_many_callers_are_their_own_and_in_order(tmp_path: Path):
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+@pytest.mark.rows("D26", "Q2", "Q5")
 def test_a_reader_never_holds_more_than_its_buffer_and_others_are_not_held_up(tmp_path: Path):
     async def main() -> None:
         async with in_process(tmp_path) as node, wherry.connect(node.url, wire="native") as client:
@@ -144,6 +145,7 @@ def test_a_reader_never_holds_more_than_its_buffer_and_others_are_not_held_up(tm
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+@pytest.mark.rows("Q2")
 def test_a_reader_that_does_not_read_holds_one_step(tmp_path: Path):
     async def main() -> None:
         async with in_process(tmp_path) as node, wherry.connect(node.url, wire="native") as client:

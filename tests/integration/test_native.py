@@ -1,4 +1,4 @@
-"""The native wire on a real node: the upgrade over TCP, TLS and a Unix socket; keys, bounds, drain, kill."""
+"""The native wire on a real node: the upgrade over TCP, TLS and a Unix socket; keys, bounds, drain."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ async def use(client: SocketClient) -> None:
     assert client.fault is None
 
 
+@pytest.mark.rows("D26")
 def test_everything_over_one_tcp_connection(data):
     async def main() -> None:
         await use(await upgraded(place(node)))
@@ -193,57 +194,7 @@ def test_a_stop_is_announced_and_nothing_confirmed_is_lost(data, leaves):
         assert (status, msgspec.json.decode(text)["stats"]["lag"]) == (200, confirmed - 1)
 
 
-async def answered(client: SocketClient, *numbers: int) -> None:
-    """Wait until requests are answered, or the connection is gone."""
-    await client.until(lambda: client.is_closed or all(number in client.answers for number in numbers))
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.long)])
-def test_nothing_confirmed_is_lost_and_nothing_acked_comes_back_when_the_node_is_killed(data, kills):
-    confirmed: set[bytes] = set()
-    acked: set[bytes] = set()
-    seen: list[bytes] = []
-
-    async def load(node: Running, run: int) -> None:
-        client = await upgraded(place(node))
-        await client.call("PUT", "/v1/topics/jobs", b"{}")
-        stream = await client.subscribe("jobs", "workers", create={"lease_ms": 1_000}, credit=100_000)
-        asyncio.get_running_loop().call_later(0.3 + 0.1 * run, node.process.kill)
-        count = 0
-        while not client.is_closed:
-            sent = {client.begin_publish("jobs", b"%d-%d" % (run, count + each)): each for each in range(20)}
-            await answered(client, *sent)
-            confirmed.update(
-                b"%d-%d" % (run, count + each) for number, each in sent.items() if number in client.answers
-            )
-            count += len(sent)
-            while client.rows.get(stream):
-                row = client.rows[stream].popleft()
-                assert row.payload not in acked, "an acked message came again"
-                seen.append(row.payload)
-                number = client.begin_settle(stream, Verb.ACK, [(row.token, [(row.offset, 1)])])
-                await answered(client, number)
-                if client.answers.get(number) is True:
-                    acked.add(row.payload)
-
-    for run in range(kills):
-        with Running(data) as node:
-            asyncio.run(load(node, run))
-
-    async def rest(node: Running) -> None:
-        client = await upgraded(place(node))
-        stream = await client.subscribe("jobs", "workers", credit=1_000_000)
-        while not confirmed <= acked | set(seen):
-            (row,) = await client.next_rows(stream)
-            assert row.payload not in acked
-            seen.append(row.payload)
-        await client.leave()
-
-    with Running(data) as node:
-        asyncio.run(rest(node))
-    assert confirmed
-
-
+@pytest.mark.rows("Q2", "Q3")
 def test_a_client_that_breaks_the_protocol_is_cut_off_and_a_flood_is_bounded(data):
     async def main() -> None:
         broken = await upgraded(place(node))
@@ -265,6 +216,7 @@ def test_a_client_that_breaks_the_protocol_is_cut_off_and_a_flood_is_bounded(dat
         assert [each["why"] for each in msgspec.json.decode(text)["cut_offs"]] == ["protocol"]
 
 
+@pytest.mark.rows("Q2", "Q3")
 def test_a_client_that_reads_nothing_is_bounded_and_others_are_served(data):
     async def main() -> None:
         good = await upgraded(place(node))

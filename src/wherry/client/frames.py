@@ -107,5 +107,5 @@ def decode_stream(body: Bytes) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
             batches = list(stream)
             return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, stream.schema).to_batch()
-    except pa.ArrowInvalid as fault:
+    except (pa.ArrowException, OSError) as fault:
         raise Unavailable(f"the answer is not an Arrow stream: {fault}") from fault

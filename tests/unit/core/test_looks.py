@@ -210,6 +210,21 @@ def test_the_first_time_of_each_key_is_kept_and_stale_rows_are_swept():
     assert times.first() is None
 
 
+def test_deadlines_of_leases_that_are_renewed_do_not_pile_up():
+    """One lease that lasts long keeps the deadlines behind it in the heap, where those of no lease must not stay."""
+    leases = Leases(1)
+    nothing = (np.empty(0, np.int64),) * 3
+    first, other = (leases.grant(1, "c", 0, nothing, 1_000) for _ in range(2))
+    for step in range(10_000):
+        leases.extend(other, 2_000 + step // 4)
+        assert len(leases._deadlines) < 100
+    assert leases.expired(999) is None
+    assert leases.expired(1_000) is first
+    leases.end(first)
+    assert leases.next_deadline_ms() == other.deadline_ms == 2_000 + 9_999 // 4
+    assert leases.expired(4_499) is other
+
+
 class Unwalked(dict[int, Any]):
     """A dictionary that can be asked, not gone through."""
 

@@ -25,7 +25,7 @@ from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease, Rows
-from wherry.model.calls.lease import LeasePart, Within
+from wherry.model.calls.lease import LeasePart, NamedPart, Within
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("wherry.settle")
 class _Call:
     """A settle that waits for the end of the turn."""
 
-    parts: Sequence[LeasePart]
+    parts: Sequence[NamedPart]
     step: Step
     within: Within
     answered: Answered
@@ -80,13 +80,13 @@ class Settler:
         self._shard = shard
         self._calls: list[_Call] = []
 
-    async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None:
+    async def ack(self, parts: Sequence[NamedPart], within: Within = None) -> None:
         """Settle messages that are done."""
         await _called_back(lambda answered: self.ack_soon(parts, answered, within))
 
     async def nack(
         self,
-        parts: Sequence[LeasePart],
+        parts: Sequence[NamedPart],
         delay_ms: int | None,
         error: str,
         within: Within = None,
@@ -95,17 +95,17 @@ class Settler:
         """Count a failed attempt for messages."""
         await _called_back(lambda answered: self.nack_soon(parts, delay_ms, error, answered, within, applied))
 
-    async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None:
+    async def dead_letter(self, parts: Sequence[NamedPart], reason: str, error: str, within: Within = None) -> None:
         """Make messages dead letters at once."""
         await _called_back(lambda answered: self.dead_letter_soon(parts, reason, error, answered, within))
 
-    def ack_soon(self, parts: Sequence[LeasePart], answered: Answered, within: Within = None) -> None:
+    def ack_soon(self, parts: Sequence[NamedPart], answered: Answered, within: Within = None) -> None:
         """Do as `ack` at the end of this turn, and call back, so that a lone ack needs no task."""
         self._add(_Call(parts, settling.ack, within, answered))
 
     def nack_soon(
         self,
-        parts: Sequence[LeasePart],
+        parts: Sequence[NamedPart],
         delay_ms: int | None,
         error: str,
         answered: Answered,
@@ -123,7 +123,7 @@ class Settler:
         self._add(_Call(parts, step, within, answered, applied))
 
     def dead_letter_soon(
-        self, parts: Sequence[LeasePart], reason: str, error: str, answered: Answered, within: Within = None
+        self, parts: Sequence[NamedPart], reason: str, error: str, answered: Answered, within: Within = None
     ) -> None:
         """Do as `dead_letter` at the end of this turn, and call back."""
         state, rejection = self._shard.state, Rejection(reason, error).checked()
@@ -133,7 +133,7 @@ class Settler:
 
         self._add(_Call(parts, step, within, answered))
 
-    def release(self, parts: Sequence[LeasePart], within: Within = None) -> None:
+    def release(self, parts: Sequence[NamedPart], within: Within = None) -> None:
         """Hand messages back: they wait again, no attempt counted."""
         for lease, rows in self._held(parts, within):
             settling.release(self._shard.state, lease, rows)
@@ -275,11 +275,11 @@ class Settler:
                 if not isinstance(fault, WherryError):
                     raise
 
-    def _count(self, part: LeasePart) -> int:
+    def _count(self, part: NamedPart) -> int:
         lease = self._shard.state.leases.get(part[0])
         return len(part[1]) if part[1] is not None else len(lease) if lease is not None else 0
 
-    def _held(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
+    def _held(self, parts: Sequence[NamedPart], within: Within) -> list[HeldPart]:
         """Return the leases and rows of all parts as they are now, before any is changed."""
         self._prepare()
         return self._resolved(parts, within)
@@ -290,7 +290,7 @@ class Settler:
         shard.committer.check()
         shard.upkeep(shard.now(), about=())
 
-    def _resolved(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
+    def _resolved(self, parts: Sequence[NamedPart], within: Within) -> list[HeldPart]:
         state = self._shard.state
         number = None if within is None else state.subscription(*within).number
         held: list[HeldPart] = []

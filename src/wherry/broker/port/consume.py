@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from wherry.model.calls.lease import PULL_BYTES_DEFAULT, DeliveredRow, LeasePart, Within
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, DeliveredRow, LeasePart, NamedPart, Within
 from wherry.model.schema import Int64
 
 Answered: TypeAlias = Callable[[BaseException | None], None]
@@ -110,11 +110,11 @@ class SettlerPort(Protocol):
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None: ...
 
-    def ack_soon(self, parts: Sequence[LeasePart], answered: Answered, within: Within = None) -> None: ...
+    def ack_soon(self, parts: Sequence[NamedPart], answered: Answered, within: Within = None) -> None: ...
 
     def nack_soon(
         self,
-        parts: Sequence[LeasePart],
+        parts: Sequence[NamedPart],
         delay_ms: int | None,
         error: str,
         answered: Answered,
@@ -123,12 +123,12 @@ class SettlerPort(Protocol):
     ) -> None: ...
 
     def dead_letter_soon(
-        self, parts: Sequence[LeasePart], reason: str, error: str, answered: Answered, within: Within = None
+        self, parts: Sequence[NamedPart], reason: str, error: str, answered: Answered, within: Within = None
     ) -> None: ...
 
     async def stage_ack(self, key: str, parts: Sequence[LeasePart], within: Within = None) -> None: ...
 
-    def release(self, parts: Sequence[LeasePart], within: Within = None) -> None: ...
+    def release(self, parts: Sequence[NamedPart], within: Within = None) -> None: ...
 
     def renew(self, tokens: Sequence[int], lease_ms: int | None, within: Within = None) -> None: ...
 

@@ -6,7 +6,9 @@ import numpy as np
 
 from wherry.client.link.transport import ClientResponse
 from wherry.model.calls.publish import Published
+from wherry.model.limits import OFFSET_MAX
 from wherry.wire.native.codec.calls import AnswerHead
+from wherry.wire.native.codec.faults import WireFault
 from wherry.wire.native.codec.publishes import Confirmed, ConfirmEntry
 
 
@@ -21,6 +23,16 @@ def published_by(entry: ConfirmEntry, offset: int, messages: int, dead_from: int
     if messages == 1:
         return Published(np.array((partition,)), np.array((offset,)), repeated, dead, durable)
     return Published(np.full(messages, partition), np.arange(offset, offset + messages), repeated, dead, durable)
+
+
+def check_places(entry: ConfirmEntry, messages: object) -> None:
+    """Raise if an entry names offsets that cannot be, or not places of all messages of its one request."""
+    last = max([entry.offset, *(first for _, first, _ in entry.places)])
+    if last > OFFSET_MAX:
+        raise WireFault("server", "offset", last, f"at most {OFFSET_MAX}")
+    placed = sum(count for _, _, count in entry.places)
+    if entry.requests != 1 or messages != placed:
+        raise WireFault("server", "places", placed, f"those of the {messages} messages of one request")
 
 
 def _placed(entry: ConfirmEntry, *, repeated: bool, durable: bool) -> Published:

@@ -20,10 +20,11 @@ from typing import Any, Final, TypeAlias
 from wherry.client.batch import Leased
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ClientRequest, ClientResponse
-from wherry.client.native.answers import answered, published_by
+from wherry.client.native.answers import answered, check_places, published_by
 from wherry.client.native.stream import ClientStream
 from wherry.model.calls.publish import Published
 from wherry.model.errors import StaleLease, Unavailable, WherryError
+from wherry.model.limits import OFFSET_MAX
 from wherry.wire.native.codec.calls import CallHead, decode_answer, encode_call
 from wherry.wire.native.codec.documents import (
     ClientHello,
@@ -64,9 +65,15 @@ TICK_S = 1.0
 
 NUMBER_MAX: Final = (1 << 32) - 1
 
+HEARTBEAT_MS_MAX = 600_000
+
 Waiting: TypeAlias = tuple[asyncio.Future[Any], Any, int]
-"""A request without an answer: its future; the number of its messages (PUBLISH), the message that it acks (SETTLE) or
-None; and the tick by which it needs an answer."""
+"""A request without an answer: its future; the number of its messages (PUBLISH), the message that it acks or None
+(SETTLE, RENEW), or `CALL`; and the tick by which it needs an answer."""
+
+CALL: Final = Kind.CALL
+PUBLISHES, SETTLES, CALLS = (int,), (Leased, type(None)), (Kind,)
+"""What a request may wait for that gets a CONFIRM, a SETTLED or an ANSWER."""
 
 
 class NativeSession(asyncio.Protocol):
@@ -149,7 +156,7 @@ class NativeSession(asyncio.Protocol):
             headers["content-type"] = request.content_type
         head = CallHead(request.method, request.target, headers)
         self._send_chunks(encode_call(number, head, list(request.body)))
-        future: asyncio.Future[ClientResponse] = self._wait(number, None, wait_ticks)
+        future: asyncio.Future[ClientResponse] = self._wait(number, CALL, wait_ticks)
         try:
             return await future
         except (asyncio.CancelledError, Unavailable):
@@ -165,7 +172,7 @@ class NativeSession(asyncio.Protocol):
         """
         if waits:
             self._send(encode_cancel(number, stream=False))
-        answer = self._wait(number, None)
+        answer = self._wait(number, CALL)
         self._given_up.add(answer)
         answer.add_done_callback(self._given_up.discard)
         answer.add_done_callback(asyncio.Future.exception)
@@ -283,18 +290,21 @@ class NativeSession(asyncio.Protocol):
         if self.is_leaving:
             self._look_whether_done()
 
-    def _take(self, number: int) -> Waiting:
-        waiting = self._waiting.pop(number, None)
-        if waiting is None:
-            raise WireFault("server", "id", number, "the number of a request that has no answer yet")
+    def _take(self, number: int, kinds: tuple[type, ...]) -> Waiting:
+        waiting = self._waiting.get(number)
+        if waiting is None or type(waiting[1]) not in kinds:
+            raise WireFault("server", "id", number, "the number of a request of this kind that has no answer yet")
+        del self._waiting[number]
         return waiting
 
     def _confirm(self, frame: Frame) -> None:
         for entry in decode_confirm(frame[3]):
             number, stop, offset = entry.first, entry.first + entry.requests, entry.offset
             dead_from = self._dead_from(entry.first, entry.requests, offset, entry.dead) if entry.dead else None
+            if entry.places or offset > OFFSET_MAX:
+                check_places(entry, self._waiting.get(entry.first, (None, None))[1])
             while number < stop:
-                future, messages, _ = self._take(number)
+                future, messages, _ = self._take(number, PUBLISHES)
                 if not future.done():
                     future.set_result(published_by(entry, offset, messages, dead_from))
                 offset += messages
@@ -303,20 +313,20 @@ class NativeSession(asyncio.Protocol):
     def _dead_from(self, first: int, requests: int, offset: int, dead: int) -> int:
         """Return from which offset on the messages of an entry are dead letters: its last ones."""
         waiting = [self._waiting.get(number) for number in range(first, first + min(requests, REQUESTS_MAX))]
-        return offset + sum(each[1] for each in waiting if each is not None) - dead
+        return offset + sum(each[1] for each in waiting if each is not None and type(each[1]) is int) - dead
 
     def _settled(self, frame: Frame) -> None:
         for first, requests in decode_settled(frame[3]):
             for number in range(first, first + requests):
-                future, message, _ = self._take(number)
+                future, message, _ = self._take(number, SETTLES)
                 if message is not None:
                     message.batch.acked(message.row, None)
                 if not future.done():
                     future.set_result(None)
 
     def _answer(self, frame: Frame) -> None:
-        future, _, _ = self._take(frame[2])
         head, body = decode_answer(frame[3])
+        future, _, _ = self._take(frame[2], CALLS)
         if not future.done():
             future.set_result(answered(head, body))
 
@@ -332,8 +342,10 @@ class NativeSession(asyncio.Protocol):
             stream.open(decode_document("server", StreamTerms, frame[3]))
 
     def _cancelled(self, frame: Frame) -> None:
+        if not frame[1] & Flag.STREAM:
+            raise WireFault("server", "flags", frame[1], "STREAM: a server ends streams, and no calls")
         stream = self._streams.pop(frame[2], None)
-        if stream is not None and frame[1] & Flag.STREAM:
+        if stream is not None:
             stream.end(None)
 
     def _error(self, frame: Frame) -> None:
@@ -355,7 +367,7 @@ class NativeSession(asyncio.Protocol):
             if stream is not None:
                 stream.end(fault)
             return
-        future, what, _ = self._take(number)
+        future, what, _ = self._take(number, PUBLISHES + SETTLES + CALLS)
         if type(what) is Leased:
             what.batch.acked(what.row, fault)
         if not future.done():
@@ -365,7 +377,7 @@ class NativeSession(asyncio.Protocol):
         hello = decode_document("server", ServerHello, frame[3])
         if not self.opened.done():
             self._timer.cancel()
-            beat_s = hello.heartbeat_ms / 1000
+            beat_s = max(1, min(hello.heartbeat_ms, HEARTBEAT_MS_MAX)) / 1000
             self._tick_s = max(0.01, min(self._tick_s, beat_s / 4))
             self._due_ticks = max(1, round(self._timeout_s / self._tick_s))
             self._beat_ticks = max(2, round(beat_s / self._tick_s))

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from wherry.client.batch import Batch, Leased, LeaseParts
+from wherry.client.batch import LEASE, Batch, Leased, LeaseParts
 from wherry.client.frames import decode_stream
 from wherry.client.native.rows import PushedRows
 from wherry.client.requests import SubscriptionRequests
+from wherry.model.calls.receipts import TOKEN_MAX
 from wherry.model.errors import StaleLease, Unavailable, WherryError
+from wherry.model.limits import OFFSET_MAX
 from wherry.wire.native.codec.deliveries import decode_deliver, encode_credit
 from wherry.wire.native.codec.documents import StreamTerms, SubscribeTerms, encode_cancel, encode_options
 from wherry.wire.native.codec.faults import WireFault
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from wherry.client.native.session import NativeSession
 
 VERBS = {"ack": Verb.ACK, "nack": Verb.NACK, "dead-letter": Verb.DEAD_LETTER, "release": Verb.RELEASE}
+
+NEEDED = {LEASE, "partition", "offset", "published", "attempt", "payload"}
+"""Columns that each delivered message has."""
 
 CANCEL_S = 3.0
 """How long a stream that is cancelled waits for the broker's word; after that its connection is cut."""
@@ -49,6 +54,7 @@ class ClientStream:
         """Done when no more messages come: at its end, or before that at a GOODBYE of the broker."""
         self.credit = 0
         """Messages that the broker may still push."""
+        self._is_open = False
 
     def subscribe(self, terms: SubscribeTerms) -> None:
         """Ask the broker for the stream; `opened` has its answer."""
@@ -84,16 +90,22 @@ class ClientStream:
 
     def open(self, terms: StreamTerms) -> None:
         """Note that the broker opened the stream."""
-        self._acks = terms.acks
+        self._acks, self._is_open = terms.acks, True
         if not self.opened.done():
             self.opened.set_result(terms)
 
     def deliver(self, flags: int, body: bytes) -> None:
         """Hand over the messages of a DELIVER as one batch."""
+        if not self._is_open:
+            raise WireFault("server", "id", self.number, "a stream that the server has opened")
         if flags & Flag.ARROW:
             batch = Batch.pulled(self, _decoded(body), acks=self._acks)
         else:
-            batch = PushedRows(self, decode_deliver(body), acks=self._acks)
+            rows = decode_deliver(body)
+            for row in rows:  # here, since a call for each delivery would cost as much as the loop
+                if row[0] > TOKEN_MAX or row[2] > OFFSET_MAX:
+                    raise WireFault("server", "offset", row[:3], f"up to {OFFSET_MAX}, and a token up to {TOKEN_MAX}")
+            batch = PushedRows(self, rows, acks=self._acks)
         self.credit -= batch.count
         if self.credit < 0:
             raise WireFault("server", "credit", batch.count, f"at most {self.credit + batch.count} messages")
@@ -165,6 +177,10 @@ class ClientStream:
 
 def _decoded(body: bytes) -> pa.RecordBatch:
     try:
-        return decode_stream(body)
+        batch = decode_stream(body)
     except Unavailable as fault:
         raise WireFault("server", "messages", f"{len(body)} bytes", f"an Arrow stream ({fault})") from None
+    if not batch.num_rows or not NEEDED.issubset(batch.schema.names):
+        allowed = f"at least one message, with {', '.join(sorted(NEEDED))}"
+        raise WireFault("server", "messages", f"{batch.num_rows} of {batch.schema.names}", allowed)
+    return batch

@@ -14,6 +14,7 @@ from wherry.core.index.offsets import distinct
 from wherry.core.state.lease import Lease, LeasedFew, LeasedRun, Rows
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import check, ops
+from wherry.model.calls.lease import OffsetRanges
 from wherry.model.catalog.retry import delays_ms, used_up
 from wherry.model.catalog.subscription import LEASE_MS_MAX
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
@@ -29,10 +30,16 @@ FEW_RANGES = 256
 """Up to so many edges of ranges are joined one by one, which costs less than a dozen numpy calls."""
 
 
-def rows_of(lease: Lease, offsets: Int64 | None) -> Rows | None:
+def rows_of(lease: Lease, offsets: Int64 | OffsetRanges | None) -> Rows | None:
     """Return the rows of a lease with these offsets (None: all rows); raise `StaleLease` if it lacks one of them."""
     if offsets is None:
         return None
+    if isinstance(offsets, OffsetRanges):
+        if len(offsets) > len(lease):
+            raise StaleLease(lease.token, f"does not hold {len(offsets)} messages")
+        if lease.run is not None and len(offsets.ranges) == 1:
+            return _rows_of_run(lease, lease.run, offsets.ranges[0][0], offsets.ranges[0][1] - 1)
+        offsets = from_ranges(np.array(offsets.ranges, np.int64).ravel())
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
     if lease.few is not None:

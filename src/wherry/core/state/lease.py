@@ -171,14 +171,20 @@ class Leases:
         return self._by_token.get(token)
 
     def extend(self, lease: Lease, deadline_ms: int) -> None:
-        """Set a new deadline. The old one stays in the heap and is skipped when it comes up."""
-        lease.deadline_ms = deadline_ms
-        heapq.heappush(self._deadlines, (deadline_ms, lease.token))
+        """Set a new deadline. The old one stays in the heap and is skipped when it comes up, or dropped with many."""
+        if deadline_ms != lease.deadline_ms:
+            lease.deadline_ms = deadline_ms
+            heapq.heappush(self._deadlines, (deadline_ms, lease.token))
+            self._drop_many_stale()
 
     def end(self, lease: Lease) -> None:
         """End a lease."""
         if self._by_token.pop(lease.token, None) is not None:
             self._forget_holder(lease)
+        self._drop_many_stale()
+
+    def _drop_many_stale(self) -> None:
+        """Make the heap anew once most of it is deadlines of leases that have ended or were renewed."""
         if len(self._deadlines) > 2 * len(self._by_token) + HEAP_SLACK:
             self._deadlines = [(each.deadline_ms, each.token) for each in self._by_token.values()]
             heapq.heapify(self._deadlines)

@@ -11,8 +11,43 @@ import numpy.typing as npt
 from wherry.model.limits import PRIORITY_DEFAULT
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRanges:
+    """Offsets as a client named them: `(first, stop)` of each range, ascending and apart.
+
+    They are not listed before the lease is found: a few bytes can name a million messages that no lease holds.
+    """
+
+    ranges: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, ranges: list[tuple[int, int]]) -> OffsetRanges:
+        """Return ranges that may overlap, and come in any order.
+
+        Examples
+        --------
+        >>> OffsetRanges.of([(7, 9), (1, 3), (2, 5), (5, 6)]).ranges
+        [(1, 6), (7, 9)]
+        """
+        joined: list[tuple[int, int]] = []
+        for first, stop in sorted(ranges):
+            if joined and first <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+            else:
+                joined.append((first, stop))
+        return cls(joined)
+
+    def __len__(self) -> int:
+        return sum(stop - first for first, stop in self.ranges)
+
+
 LeasePart: TypeAlias = tuple[int, Int64 | None]
 """The fencing token of a lease, and some offsets of it; None for all of them."""
+
+NamedPart: TypeAlias = tuple[int, Int64 | OffsetRanges | None]
+"""The same, with offsets that may be ranges."""
 
 Within: TypeAlias = tuple[str, str] | None
 """The topic and subscription that leases must belong to, where a caller has rights to no other."""

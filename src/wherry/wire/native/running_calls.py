@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
-from wherry.model.errors import LimitReached, WherryError
+from wherry.model.errors import LimitReached, Unavailable, WherryError
 from wherry.wire.native.application import Application, ApplicationCall, CallReply
 from wherry.wire.native.codec.calls import AnswerHead, decode_call, encode_answer
 from wherry.wire.native.codec.faults import WireFault
@@ -18,6 +18,10 @@ CALLS_MAX = 1_024
 
 SMALL_BYTES = 16 << 10
 """Smaller bodies and answers fit into the buffers of any connection, and are not counted."""
+
+KEPT_BYTES_MAX = 64 << 20
+"""Bytes of answers that one client has not read; another answer is refused then, or one client would have the room of
+all."""
 
 CANCELLED = 499
 """The status of a call that its client gave up."""
@@ -33,8 +37,16 @@ class _Running(NamedTuple):
 class RunningCalls:
     """The calls of one session that are under way."""
 
-    def __init__(self, application: Application, transport: Transport, send: Callable[..., None], spawn: Spawn) -> None:
+    def __init__(
+        self,
+        application: Application,
+        transport: Transport,
+        send: Callable[..., None],
+        spawn: Spawn,
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
         self._application, self._transport, self._send, self._spawn = application, transport, send, spawn
+        self._room = room
         self._running: dict[int, _Running] = {}
         self._unwanted: set[int] = set()
         """Calls that were given up before they began."""
@@ -83,6 +95,7 @@ class RunningCalls:
     async def _run(self, number: int, call: ApplicationCall, held: int) -> None:
         try:
             await self._transport.wait_for_budget()
+            await self._room()  # else the answers of a client that reads nothing would take the memory of all
             reply = CallReply(CANCELLED, {}, [])
             if number not in self._unwanted:
                 reply = await self._transport.timed(call.run())
@@ -104,6 +117,8 @@ class RunningCalls:
         counted = size if size > SMALL_BYTES else 0
         try:
             chunks = encode_answer(number, AnswerHead(reply.status, reply.headers), reply.body)
+            if counted and self._kept and self._kept + counted > KEPT_BYTES_MAX:
+                raise Unavailable(f"answers of {self._kept} bytes are not read yet")
             self._application.keep(counted)
         except WherryError as fault:
             if reply.undo is not None:

@@ -81,7 +81,7 @@ class Session:
         self._outgoing = Outgoing(self._write, self._after_write)
         self._publishing = Publishing(shared.broker, shared.intake, self, shared.spawn)
         self._settles = Settles(shared.broker.settler, self)
-        self._calls = RunningCalls(application, transport, self.send, shared.spawn)
+        self._calls = RunningCalls(application, transport, self.send, shared.spawn, self.room)
         self._rights: set[tuple[Verb, str]] = set()
         """Rights that were checked a moment ago."""
         self._room: list[asyncio.Future[None]] = []

@@ -14,9 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from wherry.broker.port.consume import SettlerPort
-from wherry.model.calls.lease import LeasePart
+from wherry.model.calls.lease import NamedPart, OffsetRanges
 from wherry.model.errors import NotFound, WherryError
-from wherry.model.ops import from_ranges
 from wherry.wire.native.codec.documents import decode_document
 from wherry.wire.native.codec.settles import (
     RenewRequest,
@@ -27,6 +26,9 @@ from wherry.wire.native.codec.settles import (
     decode_renew,
     decode_settle,
 )
+
+GROUP_MAX = 65_536
+"""Messages that acks are joined up to: until they are settled, each message that they name takes memory."""
 
 SETTLES_MAX = 10_000
 """Settles of a session that are not on disk yet; beyond it the client is not read."""
@@ -52,7 +54,7 @@ class _Settle(NamedTuple):
 
     number: int
     verb: int
-    parts: list[LeasePart]
+    parts: list[NamedPart]
     terms: SettleTerms
     within: Within
 
@@ -128,25 +130,35 @@ class Settles:
 
 def _groups(arrived: list[_Settle]) -> list[list[_Settle]]:
     """Return acks of one subscription that follow each other together, all else alone; in order."""
+    if len(arrived) == 1:
+        return [arrived]
     groups: list[list[_Settle]] = []
+    named = 0
     for each in arrived:
         last = groups[-1][0] if groups else None
-        if last is not None and each.verb == last.verb == Verb.ACK and each.within == last.within:
+        count = sum(1 if offsets is None else len(offsets) for _, offsets in each.parts)
+        named += count
+        if (
+            last is not None
+            and each.verb == last.verb == Verb.ACK
+            and each.within == last.within
+            and named <= GROUP_MAX
+        ):
             groups[-1].append(each)
         else:
             groups.append([each])
+            named = count
     return groups
 
 
-def _part(part: SettlePart) -> LeasePart:
+def _part(part: SettlePart) -> NamedPart:
     token, ranges = part
     if not ranges:
         return token, None
+    first, count = ranges[0]
     if len(ranges) == 1:
-        first, count = ranges[0]
-        return token, np.arange(first, first + count, dtype=np.int64)
-    spans = np.array([(first, first + count) for first, count in ranges], np.int64).ravel()
-    return token, np.unique(from_ranges(spans))
+        return token, np.array((first,), np.int64) if count == 1 else OffsetRanges([(first, first + count)])
+    return token, OffsetRanges.of([(first, first + count) for first, count in ranges])
 
 
 def broker_fault(fault: BaseException) -> WherryError:

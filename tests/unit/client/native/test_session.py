@@ -20,6 +20,7 @@ from wherry.wire.native.codec.calls import AnswerHead, encode_answer
 from wherry.wire.native.codec.documents import encode_moved
 from wherry.wire.native.codec.frames import Kind, encode_frame
 from wherry.wire.native.codec.publishes import Confirmed, ConfirmEntry, decode_publish, encode_confirm
+from wherry.wire.native.codec.settles import encode_settled
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -272,8 +273,16 @@ def test_a_caller_does_not_wait_for_room_for_ever():
         encode_frame(Kind.HELLO, 0, b"nonsense"),
         encode_frame(Kind.PUBLISH, 1),
         b"HTTP/1.1 200 OK\r\n\r\n",
+        encode_settled([(1, 1)]),
+        b"".join(encode_answer(1, AnswerHead(200))),
+        encode_confirm([ConfirmEntry(1, 1, 0, 1 << 63)]),
+        encode_confirm([ConfirmEntry(1, 1, 0, 0, places=((0, 0, 1), (0, 5, 4_000_000_000)))]),
+        encode_frame(Kind.CANCEL, 1),
     ],
-    ids=["no-request", "too-many", "odd-length", "no-stream", "no-call", "no-json", "not-its-frame", "http"],
+    ids=[
+        *("no-request", "too-many", "odd-length", "no-stream", "no-call", "no-json", "not-its-frame", "http"),
+        *("settled-publish", "answered-publish", "offset", "places", "cancelled-call"),
+    ],
 )
 def test_a_broker_that_breaks_the_protocol_is_left(sent: bytes):
     async def main() -> None:

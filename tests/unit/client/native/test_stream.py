@@ -180,6 +180,7 @@ def test_a_connection_that_is_lost_takes_the_leases_with_it():
     run(main)
 
 
+@pytest.mark.rows("D26")
 def test_a_broker_that_pushes_more_than_it_was_granted_is_left():
     async def main() -> None:
         reading = Reading(credit=2)
@@ -189,6 +190,19 @@ def test_a_broker_that_pushes_more_than_it_was_granted_is_left():
         reading.peer.send(encode_deliver(1, [row(4)]))
         assert reading.peer.is_cut
         assert len(reading.batches) == 2
+
+    run(main)
+
+
+def test_a_broker_that_pushes_on_a_stream_that_it_has_not_opened_is_left():
+    async def main() -> None:
+        reading = Reading()
+        stream = ClientStream(reading.peer.session, reading.stream._requests, reading._take)
+        stream.subscribe(SubscribeTerms(topic="jobs", subscription="workers", credit=10))
+        reading.peer.send(encode_deliver(2, [row(1)]))
+        assert reading.peer.is_cut
+        assert reading.batches == []
+        assert isinstance(stream.ended.result(), wherry.Unavailable)
 
     run(main)
 

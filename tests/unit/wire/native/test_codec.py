@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 from hypothesis import given
@@ -336,76 +335,3 @@ def test_what_does_not_fit_a_frame_is_refused_where_it_is_made(encode, field):
     with pytest.raises(WireFault) as fault:
         encode()
     assert (fault.value.side, fault.value.field) == ("client", field)
-
-
-# ------------------------------------------------------------------------------------------------------------- fuzzing
-
-
-def decode_any(side, kind, flags, body):
-    """Decode the body of any frame, as a session or a client does."""
-    if kind == Kind.PUBLISH:
-        publishes.decode_publish(flags, body)
-    elif kind == Kind.CONFIRM:
-        publishes.decode_confirm(body)
-    elif kind == Kind.CREDIT:
-        deliveries.decode_credit(body)
-    elif kind == Kind.DELIVER and not flags & Flag.ARROW:
-        deliveries.decode_deliver(body)
-    elif kind == Kind.SETTLE:
-        settles.decode_settle(body)
-    elif kind == Kind.SETTLED:
-        settles.decode_settled(body)
-    elif kind == Kind.RENEW:
-        settles.decode_renew(body)
-    elif kind == Kind.CALL:
-        calls.decode_call(body)
-    elif kind == Kind.ANSWER:
-        calls.decode_answer(body)
-    elif kind in (Kind.HELLO, Kind.SUBSCRIBE):
-        decode_document(side, ClientHello if kind == Kind.HELLO else SubscribeTerms, body)
-
-
-def survive(side, data, chance):
-    """Feed bytes whole, in pieces and with a tail; return what happened, which is the same each time."""
-    results = []
-    for pieces in ([data], [data[at : at + 1] for at in range(len(data))], _cut(data, chance)):
-        reader = FrameReader(side)
-        outcome: list[object] = []
-        for piece in pieces:
-            for frame in reader.feed(piece):
-                try:
-                    decode_any(side, frame[0], frame[1], frame[3])
-                    outcome.append(frame)
-                except WireFault as fault:
-                    assert fault.side == side
-                    outcome.append(str(fault))
-        results.append((outcome, str(reader.fault), reader.partial_bytes))
-    assert results[0] == results[1] == results[2]
-    FrameReader(side).feed(data + TAIL)
-
-
-def _cut(data, chance):
-    places = sorted(chance.randrange(len(data) + 1) for _ in range(3))
-    return [data[low:high] for low, high in zip([0, *places], [*places, len(data)], strict=True)]
-
-
-@pytest.mark.parametrize("inputs", [3_000, pytest.param(1_000_000, marks=pytest.mark.long)])
-def test_random_and_mutated_bytes_give_faults_of_the_protocol_and_nothing_else(inputs):
-    chance = random.Random(15)
-    samples = [(frame.side, frame.data) for frame in FRAMES.values()]
-    for _ in range(inputs):
-        side, data = chance.choice(samples)
-        mutant = bytearray(data if chance.random() < 0.9 else chance.randbytes(chance.randrange(1, 60)))
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(mutant))
-            choice = chance.random()
-            if choice < 0.5:
-                mutant[at] = chance.randrange(256)
-            elif choice < 0.7:
-                del mutant[at:]
-                mutant += b"\0"
-            elif choice < 0.9:
-                mutant[at:at] = chance.randbytes(chance.randrange(1, 9))
-            else:
-                mutant[0:4] = max(0, len(mutant) - 12).to_bytes(4, "little")
-        survive(side, bytes(mutant), chance)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import tracemalloc
+
 import pytest
 
 from tests.native_client import NativeError
@@ -9,7 +12,7 @@ from tests.unit.wire.native.memory_session import NativeWorld, in_memory
 from wherry.wire.native import intake, settling, streams
 from wherry.wire.native.codec.frames import HEADER, Kind
 from wherry.wire.native.codec.rows import ROWS_MAX
-from wherry.wire.native.codec.settles import Verb
+from wherry.wire.native.codec.settles import Verb, encode_settle
 from wherry.wire.native.sessions import Bounds
 
 
@@ -68,6 +71,35 @@ def test_a_client_whose_settles_pile_up_is_not_read(monkeypatch):
         assert not client.session.is_full
 
     assert settling.SETTLES_MAX == 10_000
+    run()
+
+
+@pytest.mark.rows("Q2")
+@pytest.mark.parametrize("named", ["no lease", "a lease", "a lease of many"])
+def test_settles_take_memory_by_what_leases_hold_and_not_by_what_clients_name(named):
+    """Each of these frames has 32 bytes, and names a million messages."""
+
+    @in_memory()
+    async def run(world: NativeWorld):
+        client = await world.client()
+        stream = await client.subscribe("jobs", "workers")
+        token, most = 77, 1_000_000
+        if named != "no lease":
+            await world.broker.publish("jobs", [b"x"] * 20_000)
+            other = await world.broker.consumer("jobs", "workers", "other")
+            pulled = await other.pull(1 if named == "a lease" else 20_000)
+            token, most = pulled.tokens[0], most if named == "a lease" else len(pulled)
+        frames = [encode_settle(1_000 + each, stream, Verb.ACK, [(token, [(0, most)])]) for each in range(300)]
+        tracemalloc.start()
+        try:
+            client.write(b"".join(frames))
+            await client.until(lambda: all(1_000 + each in client.answers for each in range(300)))
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+        codes = [getattr(client.answers[1_000 + each], "code", "settled") for each in range(300)]
+        assert set(codes[1:]) == {"stale-lease"}
+
     run()
 
 
@@ -198,6 +230,33 @@ async def test_answers_that_nobody_reads_are_bounded(world: NativeWorld):
     server.answers_bytes = 0
     status, pulled = await client.call("POST", "/v1/topics/jobs/subscriptions/workers/pull")
     assert (status, len(pulled["messages"])) == (200, 100), "what could not be answered waits again"
+
+
+@pytest.mark.rows("Q2")
+def test_answers_that_one_client_does_not_read_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr("wherry.wire.native.running_calls.KEPT_BYTES_MAX", 300_000)
+
+    @in_memory()
+    async def run(world: NativeWorld):
+        client, other = await world.client(), await world.client()
+        await client.publish("jobs", *[bytes(1_000)] * 100)
+        path = "/v1/topics/jobs/messages?limit=100"
+        client.is_write_paused = True
+        numbers = [client.begin_call("GET", path) for _ in range(3)]
+        await world.settle_down()
+        assert not any(number in client.answers for number in numbers), "no call is begun before the client reads"
+        client.read_all()
+        assert {(await client.answer(number))[0].status for number in numbers} == {200}
+        numbers = [client.begin_call("GET", path) for _ in range(3)]
+        await asyncio.sleep(0)  # they have begun
+        client.is_write_paused = True
+        assert [(await client.answer(number))[0].status for number in numbers] == [200, 503, 503]
+        client.read_all()
+        assert (await other.call("GET", path))[0] == 200
+        assert (await client.call("GET", path))[0] == 200
+        assert world.app.server.answers_bytes == 0
+
+    run()
 
 
 @in_memory()

@@ -16,6 +16,7 @@ from wherry.wire.native.codec.settles import Verb
 # ------------------------------------------------------------------------------------------------------ push and settle
 
 
+@pytest.mark.rows("D26")
 @in_memory()
 async def test_messages_are_pushed_by_credit_and_no_more(world: NativeWorld):
     client = await world.client()
@@ -45,6 +46,7 @@ async def test_the_terms_of_a_stream(world: NativeWorld):
     assert row.published_us == world.clock.wall_us()
 
 
+@pytest.mark.rows("D26")
 @in_memory()
 async def test_a_message_is_pushed_as_soon_as_it_is_published(world: NativeWorld):
     consumer, producer = await world.client(), await world.client()
@@ -139,6 +141,22 @@ async def test_renew_keeps_a_lease(world: NativeWorld):
     with pytest.raises(NativeError) as fault:
         await client.renew(stream, row.token)
     assert fault.value.code == "stale-lease"
+
+
+@in_memory()
+async def test_ranges_may_overlap_and_come_in_any_order(world: NativeWorld):
+    client = await world.client()
+    stream = await client.subscribe("jobs", "workers", credit=10)
+    await client.publish("jobs", *[b"x"] * 10)
+    rows = await client.next_rows(stream, 10)
+    ranges = [(7, 2), (1, 2), (2, 2), (7, 1), (1, 3)]
+    await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, ranges)]))
+    left = [(0, 1), (4, 3), (9, 1)]
+    with pytest.raises(NativeError) as fault:
+        await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, [*left, (8, 1)])]))
+    assert fault.value.code == "stale-lease"
+    await client.answer(client.begin_settle(stream, Verb.ACK, [(rows[0].token, left)]))
+    assert world.broker.subscription_stats("jobs", "workers").lag == 0
 
 
 @in_memory()
