@@ -13,7 +13,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.calls import log as broker_log
 from wherry.broker.calls import settle
 from wherry.broker.upkeep import backfill
-from wherry.core.decide import publishing, span
+from wherry.core.decide import publishing, span, upkeep
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import StaleLease, WherryError
@@ -44,6 +44,7 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (span, "ADVANCE_STEP", 7),
     (publishing, "TRANSIENT_RESERVE", 64),
     (settle, "PURGE_STEP", 3),
+    (upkeep, "EXPIRE_STEP", 3),
 )
 """Bounds of some runs: so small that look-ups, settles and reservations cross their edges."""
 
