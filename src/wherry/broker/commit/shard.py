@@ -157,7 +157,16 @@ class Shard:
             self.expiry_refused = expiry_times.is_due(now.wall_ms)
             if self.expiry_refused:
                 self._round_at_ms = now.steady_ms + REFUSED_MS
-        self.waiters.wake()  # leases that ended give room to waiting consumers
+        self.wake()  # leases that ended give room to waiting consumers
+
+    def wake(self) -> None:
+        """Wake waiting pulls that may get messages by now, and the housekeeper if held messages expire by now.
+
+        To be called after leases have changed.
+        """
+        self.waiters.wake()
+        if self.state.expiry_times.next_ms() == 0 and self._is_due_before_wake():
+            self.housekeeping_due.set()
 
     def due_in_ms(self, now: Now) -> int | None:
         """Return the milliseconds until a lease ends or messages may expire in a round; None for never."""
@@ -285,7 +294,7 @@ class Shard:
             if self.tracing is not None:
                 self.tracing.written(entry, position)
             awake |= effects.maybe_ready
-        self.waiters.wake()
+        self.wake()
         for topic in awake:
             self._cut_off_laggards(topic)
         return position
