@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -52,7 +53,9 @@ def test_a_few_dead_letters_of_many_queues_are_one_step(moves: list[list[str]]):
     over(story)
 
 
-def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]]):
+def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]], caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "wherry.queueing")
+
     async def story(broker: Broker, url: str, in_thread: Any) -> None:
         def client() -> None:
             with Raw(url).opened() as raw:
@@ -67,6 +70,7 @@ def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]]):
         await in_thread(client)
         await until(lambda: counts(broker, "graves")[0] == 6)
         await until(lambda: broker.stats("bad").dead == 5)
+        await until(lambda: "dead letters could not be moved yet" in caplog.messages)  # the pause begins
         tried = sum("bad" in step for step in moves)
         for count in range(7, 12):  # more die in both queues: the one that cannot move is left alone meanwhile
             await in_thread(more, url)

@@ -52,10 +52,26 @@ async def test_it_becomes_a_dead_letter_of_the_others(home: Home, clock: Virtual
     broker = await home.open()
     _, other, held = await one_holds_it(broker, clock, expired="dead-letter")
     assert await drain(other) == []
+    assert expired(broker) == 1
     await held.ack()
+    assert expired(broker) == 1
     (letter,) = [row async for batch in broker.each_dead("t") for row in batch.to_pylist()]
     assert (letter["subscription"], letter["reason"]) == ("other", "expired")
     await home.again(how)
+
+
+@in_loop
+async def test_it_is_counted_once_when_it_becomes_a_dead_letter_of_its_holder_too(
+    home: Home, clock: VirtualClock, how: str
+):
+    broker = await home.open()
+    one, other, held = await one_holds_it(broker, clock, expired="dead-letter")
+    assert await drain(other) == []
+    await held.release()
+    assert await drain(one) == []
+    assert (broker.stats("t").dead, expired(broker)) == (2, 1)
+    broker = await home.again(how)
+    assert expired(broker) == 1
 
 
 @in_loop
@@ -68,7 +84,7 @@ async def test_without_room_for_a_dead_letter_it_is_dropped(home: Home, clock: V
     held = await readers[0].pull(1)
     clock.advance(5)
     assert [await drain(reader) for reader in readers[1:]] == [[], [], []]
-    assert broker.stats("t").dead == 2
+    assert (broker.stats("t").dead, expired(broker)) == (2, 1)
     await held.ack()
     await home.again(how)
 

@@ -119,6 +119,26 @@ async def test_a_message_that_expires_after_a_pause_does_so_at_once(broker: Brok
         assert count(broker, "t") == 0
 
 
+@in_virtual_time
+async def test_what_expired_while_it_was_held_goes_within_a_round_once_it_is_let_go(broker: Broker, clock: LoopClock):
+    await broker.create_topic("t")
+    await broker.subscribe("t", "readers", lease_ms=2_500)
+    for end in ("release", "nack", "close", "lease"):
+        reader = await broker.consumer("t", "readers")
+        await broker.publish("t", [Message(payload=b"x", expires_ms=clock.now_ms + 100)])
+        held = await reader.pull(1)
+        await asyncio.sleep(2.5 if end == "lease" else 0.333)
+        assert count(broker, "t") == int(end != "lease")
+        if end == "release":
+            await held.release()
+        elif end == "nack":
+            await held.nack()
+        await (reader.close() if end == "close" else asyncio.sleep(0))
+        await asyncio.sleep((ROUND_MS + 3) / 1_000)
+        assert count(broker, "t") == 0, end
+        await reader.close()
+
+
 @in_loop
 async def test_a_publish_finds_neither_the_place_nor_the_id_of_an_expired_message_taken(
     home: Home, clock: VirtualClock, how: str

@@ -183,6 +183,7 @@ BARE = of_payloads([b"alone"])
 ADDED: dict[str, Entry] = {
     "key": Entry(AT_US, [ops.PutKey(USER)]),
     "seq": Entry(AT_US, [ops.Sequenced(1, "k ☃", 0, 5, column(0, 7, 5), (1 << 63) - 1)]),
+    "settle": Entry(AT_US, [ops.Settle(3, 1, column(5, 7, 9, 10), "expired")]),
     "sub-": Entry(AT_US, [ops.DeleteSubscription(3, "it fell behind", keep_dead=True)]),
     "commit": Entry(
         AT_US, [ops.Commit("job/1", column(7, -1), ["job/1/0 ☃", "job/1/1"]), ops.Commit("j", column(), [])]
@@ -197,4 +198,4 @@ ADDED: dict[str, Entry] = {
         [ROWS, BARE, PLAIN],
     ),
 }
-"""Entries with fields, or bodies, that came later; they are in a folder of their own, since a file never changes."""
+"""Entries with fields, values or bodies that came later. Their folder is their own, since a file never changes."""

@@ -13,7 +13,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.calls import log as broker_log
 from wherry.broker.calls import settle
 from wherry.broker.upkeep import backfill
-from wherry.core.decide import leasing, publishing, span
+from wherry.core.decide import leasing, publishing, span, upkeep
 from wherry.core.index import directory
 from wherry.journal.bodies import merged
 from wherry.model.catalog.subscription import Subscription
@@ -51,6 +51,7 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (merged, "TOGETHER_MIN", 2),
     (directory, "PART_ROWS", 4),
     (directory, "OPEN_MIN", 2),
+    (upkeep, "EXPIRE_STEP", 3),
 )
 """Bounds of some runs: so small that look-ups, settles, reservations and parts of directories cross their edges."""
 

@@ -136,6 +136,23 @@ async def test_what_does_not_fit_or_expires_is_told_without_a_delivery():
 
 
 @in_loop
+async def test_what_expires_after_it_failed_is_not_shown_as_done():
+    recorder = Recorder()
+    broker, clock = await opened(recorder)
+    reader = await reader_of(broker, "t")
+    holder = await reader_of(broker, "t", "holder")
+    message = Message(payload=b"m", headers={"traceparent": PARENT}, expires_ms=clock.now_ms + 5)
+    await broker.publish("t", message)
+    await (await reader.pull()).nack(delay_ms=1_000)
+    await holder.pull()
+    clock.advance(5)
+    assert broker.stats("t").counters["expired"] == 1
+    await broker.close()
+    settled = [span.attributes["wherry.outcome"] for span in recorder.spans if span.name == "settle t"]
+    assert settled == ["failed"]
+
+
+@in_loop
 async def test_messages_of_one_parent_share_a_span():
     recorder = Recorder()
     broker, _ = await opened(recorder)

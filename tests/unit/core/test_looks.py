@@ -170,7 +170,7 @@ def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_so
     desk.subscribe()
     spread(desk, 3, expires_ms=desk.ms + 10)
     desk.ms += 10
-    assert list(upkeep.due(desk.shell.state, desk.now, np.zeros, lambda _: False)) == []
+    assert list(upkeep.due(desk.shell.state, desk.now, np.zeros, upkeep.Room(expiry=lambda _: False))) == []
     assert upkeep.expires_in_ms(desk.shell.state, desk.now) == 0
     next(upkeep.due(desk.shell.state, desk.now, np.zeros))  # and the entry could not be written
     desk.upkeep()

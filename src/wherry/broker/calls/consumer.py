@@ -227,7 +227,7 @@ class Consumer:
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:
             shard.remove_subscription(subscription, "")
-        shard.waiters.wake()
+        shard.wake()
 
     async def _fail(self, error: str) -> None:
         """Nack all that this consumer holds; messages whose nack cannot be stored wait again without a counted attempt.
@@ -254,7 +254,7 @@ class Consumer:
         state = self._state
         state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
         self._shard.state.mark_room(self._subscription, state.id)
-        self._shard.waiters.wake()
+        self._shard.wake()
 
     async def pull(
         self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
@@ -390,7 +390,7 @@ class Consumer:
         else:  # settled and lost, which is what at most once means; the credit for it was not used
             self._state.credit += len(delivery)
             self._shard.state.mark_room(self._subscription, self.id)
-            self._shard.waiters.wake()
+            self._shard.wake()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:
         """Settle messages durably before the consumer gets them: at most once. Return the position to wait for."""

@@ -262,7 +262,7 @@ class PublishCalls(BrokerCalls):
 
         position, committed = await self._decided(choose)
         committed.end_leases(state)
-        self.shard.waiters.wake()
+        self.shard.wake()
         await self.shard.committer.wait(position or self.shard.committer.submitted)
         names = {topic.number: topic.config.name for topic in state.topics.values()}
         return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]

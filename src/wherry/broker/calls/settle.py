@@ -137,7 +137,7 @@ class Settler:
         """Hand messages back: they wait again, no attempt counted."""
         for lease, rows in self._held(parts, within):
             settling.release(self._shard.state, lease, rows)
-        self._shard.waiters.wake()
+        self._shard.wake()
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Take back messages whose consumer disconnected before it got them; those still on lease wait again."""
@@ -145,7 +145,7 @@ class Settler:
         if shard.committer.failure is None:
             for lease in [lease for token in tokens if (lease := shard.state.leases.get(token)) is not None]:
                 settling.take_back(shard.state, lease)
-            shard.waiters.wake()
+            shard.wake()
 
     def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]:
         """Return the parts without messages that are no longer on lease, such as those settled over another wire."""
@@ -249,7 +249,7 @@ class Settler:
             steps = settling.joined_acks(steps)
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
         ending.carry_out(shard.state)
-        shard.waiters.wake()  # buffers have room and keys are free again
+        shard.wake()  # buffers have room and keys are free again
         for call in decided:
             if call.applied is not None:
                 call.applied()

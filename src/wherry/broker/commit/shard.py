@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from wherry.broker.clock import Clock
 from wherry.broker.commit.commit import Committer
+from wherry.broker.commit.room import JournalRoom
 from wherry.broker.commit.turn import Turn
 from wherry.broker.waiting.arrivals import Arrivals
 from wherry.broker.waiting.pending_outcomes import PendingOutcomes
@@ -62,17 +63,12 @@ HARD_CACHE_FACTOR = 2
 ROOM_TRIES = 64
 """How often a call that finds no room on the disk tries again, while others write."""
 
-OPENINGS_SHARE = 8
-"""The reserve divided by this number is kept for opening the shard, however often that is tried on a full disk."""
-
-SETTLE_BYTES = 96
-"""About how many bytes an entry that settles one message takes in the journal."""
-SETTLES_SHARE = 3 / 8
-"""Largest share of a journal file kept for settles: enough for single acks of messages of 256 bytes and more."""
-
 ROUND_MS = 10
 """Messages expire at most so late, unless a decision needs it sooner: one entry for hundreds of queues, and not one for
 each queue and millisecond. The first message that expires after a pause is not late at all."""
+
+REFUSED_MS = 100
+"""When the next round comes after one that found no room in the journal for all that has expired."""
 
 CUT_OFF_REASONS_MAX = 10_000
 
@@ -96,6 +92,7 @@ class Shard:
         self.clock = clock
         self.turn = Turn()
         self.committer = Committer(writer, self._failed, self.turn)
+        self.room = JournalRoom(writer, self.committer, store)
         self.waiters = Waiters(state, clock, self.turn)
         self.watches = Watches(state)
         self.arrivals = Arrivals()
@@ -116,6 +113,8 @@ class Shard:
         """Position of the barrier that this owner began with."""
         self.wake_at_ms = 0
         """When the housekeeper will run again, by the monotonic clock."""
+        self.expiry_refused = False
+        """Whether the last round found no room in the journal for all that has expired."""
         self.trouble: Exception | None = None
         """Why the last flush or checkpoint failed; None once one has succeeded."""
         self.metrics: Metrics | None = None
@@ -125,6 +124,7 @@ class Shard:
         self.on_bury: Callable[[str], None] | None = None
         """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
+        self._upkeep_room = upkeep.Room(self.room.admits_settle, self.room.admits_expiry)
         self._upkept: tuple[int, int] = (-1, -1)
         """When `upkeep` was last called, by both clocks in milliseconds."""
         self._round_at_ms = 0
@@ -151,9 +151,22 @@ class Shard:
             topics = self.state.catalog.found_topics(about)
         elif expiry_times.is_due(now.wall_ms):
             self._round_at_ms = now.steady_ms + ROUND_MS
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle, topics):
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics):
             self.commit([entry])
-        self.waiters.wake()  # leases that ended give room to waiting consumers
+        if topics is None:
+            self.expiry_refused = expiry_times.is_due(now.wall_ms)
+            if self.expiry_refused:
+                self._round_at_ms = now.steady_ms + REFUSED_MS
+        self.wake()  # leases that ended give room to waiting consumers
+
+    def wake(self) -> None:
+        """Wake waiting pulls that may get messages by now, and the housekeeper if held messages expire by now.
+
+        To be called after leases have changed.
+        """
+        self.waiters.wake()
+        if self.state.expiry_times.next_ms() == 0 and self._is_due_before_wake():
+            self.housekeeping_due.set()
 
     def due_in_ms(self, now: Now) -> int | None:
         """Return the milliseconds until a lease ends or messages may expire in a round; None for never."""
@@ -163,12 +176,8 @@ class Shard:
         return min((wait_ms for wait_ms in waits if wait_ms is not None), default=None)
 
     def admits_settle(self, messages: int) -> bool:
-        """Return whether an entry that settles so many messages fits; else leases and messages do not end by time."""
-        return self._room_left(self._bytes_of_settle(messages), 1, essential=True) is None
-
-    def _bytes_of_settle(self, messages: int) -> int:
-        """Return the most bytes of an entry that settles or removes so many messages, with what opening may need."""
-        return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
+        """Return whether an entry that settles so many messages fits."""
+        return self.room.admits_settle(messages)
 
     def decide_at_once(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T] | None:
         """Make a decision that adds messages, as `decide` does; return None, with nothing written, if it must wait."""
@@ -211,49 +220,32 @@ class Shard:
         self._check_memory(entries)
         encoded = self._encoded(entries)
         size = sum(each[1] for each in encoded)
-        left = self._room_left(size, len(encoded), essential=False) if size else None
+        left = self.room.left(size, len(encoded), essential=False) if size else None
         if left is not None:
             raise _NoRoom(size, len(encoded), left)
         return self._write(encoded), answer
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
-        size = self._bytes_of_settle(messages)
+        size = self.room.bytes_of_settle(messages)
         tries = 0
-        while (left := self._room_left(size, 1, essential=True)) is not None:
+        while (left := self.room.left(size, 1, essential=True)) is not None:
             tries += 1
             made = tries <= ROOM_TRIES and await self._make_room(size, 1)
-            if not made and self._room_left(size, 1, essential=True) is not None:
+            if not made and self.room.left(size, 1, essential=True) is not None:
                 raise DiskFull(size, left)
 
     async def _make_room(self, size: int, entries: int) -> bool:
         """Make room, and return whether to try again: room was made, or what others had queued is written by now."""
         committer = self.committer
         queued = committer.submitted - committer.durable
-        wanted = size + committer.pending_bytes + self._bytes_kept_for_settles()
+        wanted = size + committer.pending_bytes + self.room.kept_for_settles()
         if await self.writer.make_room(wanted, entries + queued) or await self.reclaim():
             return True
         if committer.submitted == committer.durable:
             return queued > 0
         await committer.wait(committer.submitted)
         return True
-
-    def _room_left(self, size: int, entries: int, *, essential: bool) -> int | None:
-        queued = self.committer.submitted - self.committer.durable
-        pending = self.committer.pending_bytes
-        if not essential:
-            pending += self._bytes_kept_for_settles()
-        left = self.writer.admit(size + pending, essential=essential, entries=entries + queued)
-        return left if left is None else max(0, left - pending)
-
-    def _bytes_kept_for_settles(self) -> int:
-        """Return the room for new messages that is kept for settles of waiting ones, beyond the reserve of the writer.
-
-        A file of the journal is deleted when all its messages are settled, and until then each may take an entry of its
-        own.
-        """
-        most = min(SETTLE_BYTES * self.store.cached_messages, int(SETTLES_SHARE * self.writer.file_bytes))
-        return max(0, most - self.writer.reserve_bytes * 3 // 4)
 
     def commit(self, entries: Sequence[Entry]) -> int:
         """Write and apply entries that add no messages; return the position to wait for (0: nothing to wait for).
@@ -262,7 +254,7 @@ class Shard:
         """
         encoded = self._encoded(entries)
         size = sum(each[1] for each in encoded)
-        left = self._room_left(size, len(encoded), essential=True) if size else None
+        left = self.room.left(size, len(encoded), essential=True) if size else None
         if left is not None:
             raise DiskFull(size, left)
         return self._write(encoded)
@@ -302,7 +294,7 @@ class Shard:
             if self.tracing is not None:
                 self.tracing.written(entry, position)
             awake |= effects.maybe_ready
-        self.waiters.wake()
+        self.wake()
         for topic in awake:
             self._cut_off_laggards(topic)
         return position

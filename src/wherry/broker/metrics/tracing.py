@@ -156,6 +156,9 @@ class Tracing:
         spans: list[TraceSpan] = []
         for op in entry.ops:
             match op:
+                case ops.Settle(outcome="expired"):  # no consumer did anything
+                    for each in self._among(op.subscription, op.partition, from_ranges(op.ranges)):
+                        del self._held[op.subscription, op.partition, each]
                 case ops.Settle() if self._held:
                     spans += self._settled(op.subscription, op.partition, from_ranges(op.ranges), entry.at_us)
                 case ops.Fail() if self._held:

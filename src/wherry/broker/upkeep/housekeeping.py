@@ -128,6 +128,8 @@ class Housekeeper:
             await shard.writer.trim(shard.committer.durable + 1)
             return
         await self._do_full_disk()
+        if shard.expiry_refused:  # the disk may have space for another file, which only a publish would ask for
+            await shard.writer.make_room(shard.writer.entry_bytes_max + shard.room.kept_for_settles())
         long = shard.writer.stored_bytes() - self._written > self._checkpoint_bytes
         if long or shard.store.is_over():
             before = shard.checkpointed if long else 0

@@ -46,6 +46,8 @@ class UpgradeAnswer(asyncio.Protocol):
         self._done(_answer(head, rest) if end else None)
 
     def _add(self, data: bytes) -> None:
+        if self.answer.cancelled():  # the caller has given up, and closes the connection
+            return
         answer = self.answer.result()
         if answer is not None and answer.status == SWITCHED:
             answer.body = bytes(answer.body) + data

@@ -56,14 +56,19 @@ def _settle(step: Step, op: ops.Settle) -> None:
 def _expire_for_one(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:
     """End messages for a subscription where they waited, while another one holds them."""
     if subscription.config.durable:
-        subscription.topic.count("expired", _newly_expired(partition, offset))
+        subscription.topic.count("expired", _newly_expired(step, partition, offset))
         partition.end(offset, EXPIRED)
     _settle_reader(step, subscription, partition, offset)
 
 
-def _newly_expired(partition: Partition, offset: Int64) -> int:
-    """Return how many messages did not expire before, for another subscription."""
-    return int((partition.ends.get(offset, "why", 0) != EXPIRED).sum())
+def _newly_expired(step: Step, partition: Partition, offset: Int64) -> int:
+    """Return how many messages did not expire before, for another subscription: dropped, or as its dead letter."""
+    before = partition.ends.get(offset, "why", 0) == EXPIRED
+    number = step.state.texts.find("expired")
+    for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):
+        if number is not None and len(table):
+            before |= table.get(offset, "reason", 0) == number
+    return int((~before).sum())
 
 
 def _settle_run(step: Step, subscription: SubscriptionState, partition: Partition, first: int, stop: int) -> bool:
@@ -145,6 +150,8 @@ def _fail(step: Step, op: ops.Fail) -> None:
 def _bury(step: Step, op: ops.Bury) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
+    if op.reason == "expired" and not op.failed:
+        topic.count("expired", _newly_expired(step, partition, op.offsets))
     if op.subscription:
         subscription = step.state.subscriptions[op.subscription]
         reason, error = step.state.text_numbers(op.reason, op.error)
@@ -204,7 +211,7 @@ def _remove(step: Step, op: ops.Remove) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
     offset = from_ranges(op.ranges)
-    topic.count(op.reason, _newly_expired(partition, offset) if op.reason == "expired" else len(offset))
+    topic.count(op.reason, _newly_expired(step, partition, offset) if op.reason == "expired" else len(offset))
     _end_ephemeral_leases(step, partition, offset)
     partition.end(offset[is_open(partition, offset)], _WHY[op.reason])
     topic.give_back(partition.remove(offset))

@@ -50,7 +50,7 @@ def _withdrawal_ops(topic: TopicState, partition: Partition, offset: Int64, room
     """Return the operations that end messages for each subscription where they wait; `room` of them as dead letters."""
     steps: list[AnyOp] = []
     for number, reader in (*partition.readers.items(), *partition.ephemeral.items()):
-        gone = reader.keeps_waiting(offset)
+        gone = offset[reader.keeps_waiting(offset)]
         dead = gone[: room if number > 0 else 0]
         gone, room = gone[len(dead) :], room - len(dead)
         if len(dead):

@@ -7,12 +7,14 @@ topics expire together, in rounds (ADR 0026).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from wherry.core.decide.expiring import EXPIRE_STEP, EXPIRY_BYTES_MIN, RANGE_BYTES, Expiring, gathered
 from wherry.core.decide.leasing import Now
 from wherry.core.decide.removing import buried_in, expiry_ops
 from wherry.core.decide.settling import (
@@ -23,7 +25,7 @@ from wherry.core.decide.settling import (
 )
 from wherry.core.decide.volatile import separate
 from wherry.core.index.ids import PARTITION_SHIFT
-from wherry.core.index.offsets import distinct, members
+from wherry.core.index.offsets import distinct
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import ops
@@ -36,118 +38,73 @@ STAGE_MS_MAX = 3_600_000
 
 IDS_SLACK = 4_096
 
-EXPIRE_STEP = 65_536
 
-Admits: TypeAlias = Callable[[int], bool]
+class Room(NamedTuple):
+    """What the journal has room for."""
 
-
-class _Expiring(NamedTuple):
-    """A partition with expired messages: `due` of them are still in its index, others in `overdue`."""
-
-    topic: TopicState
-    partition: Partition
-    due: int
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no message has expired: the time that was noted was too early."""
-        return not self.due and not len(self.partition.overdue)
-
-    @property
-    def weight(self) -> int:
-        """About how many messages the operations name: each message for each subscription, and once for its removal."""
-        return (1 + self.due + len(self.partition.overdue)) * (1 + len(self.partition.readers))
+    settles: Callable[[int], bool] = lambda _: True
+    """Returns whether an entry that ends leases of so many messages fits."""
+    expiry: Callable[[int], bool] = lambda _: True
+    """Returns whether an entry fits in which messages expire, with operations of so many bytes."""
 
 
 def due(
-    state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True, about: Iterable[int] | None = None
+    state: State, now: Now, entropy: Entropy, room: Room | None = None, about: Iterable[int] | None = None
 ) -> Iterator[Entry]:
     """Yield the entries that are due; each must be applied before the next is asked for.
 
     Leases end in all topics. Messages expire in the topics that a decision is `about`; None stands for all topics.
-    `admits` returns whether an entry about so many messages can be journaled. What it refuses stays due.
+    What the journal has no `room` for stays due.
     """
-    while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease)):
+    room = room or Room()
+    while (lease := state.leases.expired(now.steady_ms)) is not None and room.settles(len(lease)):
         ending = Ending()
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
     if state.expiry_times.is_due(now.wall_ms):
-        yield from _expire(state, state.expiry_times.due(about), now, admits)
+        yield from _expire(state, state.expiry_times.due(about), now, room)
 
 
-def _expire(state: State, places: list[tuple[int, int]], now: Now, admits: Admits) -> Iterator[Entry]:
-    """Yield entries that remove the expired messages of some partitions: one entry for all of them.
+def _expire(state: State, places: list[tuple[int, int]], now: Now, room: Room) -> Iterator[Entry]:
+    """Yield entries that remove the expired messages of some partitions: one entry for all of them, if it fits.
 
-    An entry has at most `EXPIRE_STEP` messages: a million would exceed the size of an entry. If the journal has no
-    space for an entry, each partition is tried alone.
+    An entry has at most `EXPIRE_STEP` messages, and half as many each time that it does not fit.
     """
-    while places:
-        more: list[tuple[int, int]] = []
-        for group in _groups(state, places, now.wall_ms):
-            parts = [group] if admits(sum(each.weight for each in group)) else [[each] for each in group]
-            for part in parts:
-                if len(parts) == 1 or admits(part[0].weight):
-                    yield from _removed(state, part, now)
-                    more += [(e.topic.number, e.partition.number) for e in part if e.due == EXPIRE_STEP]
-        places = more
-
-
-def _groups(state: State, places: list[tuple[int, int]], now_ms: int) -> Iterator[list[_Expiring]]:
-    """Yield partitions with expired messages, together at most `EXPIRE_STEP` messages (or one partition with more)."""
-    group: list[_Expiring] = []
-    total = 0
-    for number, partition_number in places:
-        topic = state.topics[number]
-        partition = topic.partitions[partition_number]
-        first_ms = partition.expiry.first_rank()
-        count = partition.expiry.count_to(now_ms) if first_ms is not None and first_ms <= now_ms else 0
-        each = _Expiring(topic, partition, min(count, EXPIRE_STEP))
-        if each.is_empty:
-            state.expiry_times.done(number, partition_number, first_ms)
+    left, step = deque(places), EXPIRE_STEP
+    while step > 1 and not room.expiry(step * RANGE_BYTES):  # saves the work of gathering what cannot fit
+        step //= 2
+    while left and room.expiry(EXPIRY_BYTES_MIN):
+        group = gathered(state, left, now.wall_ms, step)
+        total = sum(each.total for each in group)
+        if total and not room.expiry(sum(each.bytes_max for each in group)):
+            left.extendleft(each.place for each in reversed(group))
+            if total == 1:
+                return
+            step = total // 2
             continue
-        size = each.due + len(partition.overdue)
-        if group and total + size > EXPIRE_STEP:
-            yield group
-            group, total = [], 0
-        group.append(each)
-        total += size
-    if group:
-        yield group
+        yield from _removed(state, group, now)
+        left.extend(each.place for each in group if each.more)
 
 
-def _removed(state: State, group: list[_Expiring], now: Now) -> Iterator[Entry]:
-    """Yield the entry that removes the expired messages of some partitions, then note when the next ones expire.
+def _removed(state: State, group: list[Expiring], now: Now) -> Iterator[Entry]:
+    """Yield the entry that removes gathered messages, then note when the next ones expire.
 
     What a subscription holds stays in `overdue`, for that subscription only, and is tried again when the hold ends
     (`State.end_hold`).
     """
     steps: list[AnyOp] = []
-    still_held: list[Int64] = []
     dying: dict[int, int] = {}
-    for topic, partition, count in group:
-        # Taken out of the index first, because applying the entry sweeps the index; kept in `overdue` in case the
-        # entry is not written.
-        taken = partition.expiry.take(count, now.wall_ms).offset
-        partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
-        free, held = _expired(partition)
-        gone = expiry_ops(topic, partition, free, held, dying.get(topic.number, 0))
+    for each in group:
+        topic = each.topic
+        gone = expiry_ops(topic, each.partition, each.free, each.held, dying.get(topic.number, 0))
         dying[topic.number] = dying.get(topic.number, 0) + buried_in(gone)
         steps += gone
-        still_held.append(held)
     yield from separate(state, now.wall_us, steps)
-    for (topic, partition, count), held in zip(group, still_held, strict=True):
-        partition.overdue = held
-        if count < EXPIRE_STEP:
-            state.expiry_times.done(topic.number, partition.number, partition.expiry.first_rank())
-
-
-def _expired(partition: Partition) -> tuple[Int64, Int64]:
-    """Split expired messages into those to remove now and those that a durable subscription holds."""
-    offset = partition.overdue
-    offset = offset[~(partition.finished.contains(offset) | members(partition.expiry_exempt, offset))]
-    held = partition.leased(offset) | partition.in_backlog(offset)
-    return offset[~held], offset[held]
+    for each in group:
+        each.partition.overdue = each.rest
+        if not each.more:
+            state.expiry_times.done(*each.place, each.partition.expiry.first_rank())
 
 
 def housekeeping(state: State, now_us: int) -> Iterator[Entry]:

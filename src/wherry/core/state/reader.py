@@ -370,10 +370,10 @@ class Reader:
         inside = (offset >= self.backlog[0]) & (offset < self.backlog[1])
         return inside & ~self.settled.contains(offset)
 
-    def keeps_waiting(self, offset: Int64) -> Int64:
-        """Return the messages that wait here, now or for a later time: not settled, dead, leased or in the backlog."""
+    def keeps_waiting(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Return which messages wait here, now or for a later time: not settled, dead, leased or in the backlog."""
         elsewhere = self.settled.contains(offset) | self.dead.has(offset) | members(self.leased, offset)
-        return offset[~(elsewhere | self.in_backlog(offset))]
+        return ~(elsewhere | self.in_backlog(offset))
 
     def counts(self, now_ms: int, end: int) -> ReaderCounts:
         """Return how many messages are in which state; `end` is the partition's next offset."""

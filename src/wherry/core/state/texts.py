@@ -48,6 +48,10 @@ class Texts:
         self._numbers[text] = len(self.texts) - 1
         return self._numbers[text]
 
+    def find(self, text: str) -> int | None:
+        """Return the number of a text, None if it has none."""
+        return self._numbers.get(text)
+
     def has_room(self) -> bool:
         """Return whether a reason and an error fit."""
         return len(self.texts) + len(COLUMNS) <= TEXTS_MAX

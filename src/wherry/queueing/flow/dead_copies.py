@@ -25,6 +25,12 @@ COUNT_MAX = 1 << 62
 STORIES_MAX = 1_024
 """Stories that are kept for other dead letters of the same second."""
 
+STORIES_BYTES_MAX = 4 << 20
+"""Bytes that these stories may take together."""
+
+STORY_FACTOR = 4
+"""A story takes about so many times the bytes of its envelope, with the one that the message had and its headers."""
+
 Targets: TypeAlias = Callable[[str, str, str, UsedProperties], Sequence[Queue]]
 """Returns the queues for a message, by virtual host, exchange, routing key and properties."""
 
@@ -51,6 +57,7 @@ class Copier:
     def __init__(self, broker: BrokerPort, targets: Targets) -> None:
         self._broker, self._targets = broker, targets
         self._stories: dict[tuple[object, ...], _Story] = {}
+        self._stories_bytes = 0
 
     def copies(self, topic: str, terms: QueueTerms, rows: Sequence[DeadRow]) -> list[list[Copy]]:
         """Return the copies of each dead letter of a queue, without queues that would form a cycle."""
@@ -82,10 +89,17 @@ class Copier:
         story = None if origin is None else _told(origin, queue, terms, reason, row)
         if story is None or len(story.columns["envelope"]) > ENVELOPE_BYTES_MAX:
             return _told(("", queue, from_elsewhere(row.headers, row.id)), queue, terms, reason, row)
-        if len(self._stories) >= STORIES_MAX:
-            self._stories.clear()
-        self._stories[alike] = story
+        self._keep(alike, story)
         return story
+
+    def _keep(self, alike: tuple[object, ...], story: _Story) -> None:
+        """Keep a story; forget all others first, if they are too many or too large with it."""
+        size = STORY_FACTOR * len(story.columns["envelope"])
+        if len(self._stories) >= STORIES_MAX or self._stories_bytes + size > STORIES_BYTES_MAX:
+            self._stories.clear()
+            self._stories_bytes = 0
+        self._stories[alike] = story
+        self._stories_bytes += size
 
 
 def _told(origin: tuple[str, str, bytes], queue: str, terms: QueueTerms, reason: str, row: DeadRow) -> _Story:

@@ -33,6 +33,9 @@ FEW = 64
 SIDE_BY_SIDE = 16
 """Queues that are moved alone at the same time: they share the syncs that each step waits for."""
 
+SLICE = 64
+"""Dead letters copied, or queues looked at, before the event loop turns for other work."""
+
 BLOCK_BYTES = 4 << 20
 MARGIN_BYTES = 1 << 20
 """Bytes of a journal entry for what is not body. Copies that do not fit into one entry are published one by one."""
@@ -58,6 +61,8 @@ class DeadLetterMover:
         """Topics with dead letters to move, in the order in which they were noted."""
         self._paused: set[str] = set()
         """Topics whose move failed, until their pause ends: they would fail a step that they share with others."""
+        self._alone: set[str] = set()
+        """Topics of a shared step that failed, until each has been moved alone."""
         self._noted = asyncio.Event()
         self._copier = Copier(broker, targets)
 
@@ -79,21 +84,36 @@ class DeadLetterMover:
     async def _round(self) -> None:
         """Move one step of those topics that have waited longest; those with more to move wait again."""
         step, alone = _Step(), list[str]()
-        while self._pending and len(alone) < SIDE_BY_SIDE and not step.is_full():
-            topic = next(iter(self._pending))
+        looked_at = 0
+        for topic in list(self._pending):  # each once: one that is noted again meanwhile waits for the next round
+            if len(alone) == SIDE_BY_SIDE or step.is_full():
+                break
             del self._pending[topic]
-            size = self._broker.topic_size(topic)
-            if size is None or size.dead == 0:
-                continue
-            terms = terms_of(self._broker.topic(topic))
-            if terms.dead_exchange is None:  # such a queue keeps its dead letters
-                continue
-            if size.dead > FEW or not self._add_few(step, topic, terms, size.dead):
+            before = step.rows
+            if not self._add_few(step, topic):
                 alone.append(topic)
+            self._alone.discard(topic)
+            looked_at += 1 + step.rows - before
+            if looked_at >= SLICE:  # a dead letter that another caller takes meanwhile fails the step
+                looked_at = 0
+                await asyncio.sleep(0)
         await asyncio.gather(self._move_together(step), *map(self._move_alone, alone))
 
-    def _add_few(self, step: _Step, topic: str, terms: QueueTerms, count: int) -> bool:
-        """Add the dead letters of a topic to a step; return False, with no change, if they have to be moved alone.
+    def _add_few(self, step: _Step, topic: str) -> bool:
+        """Add the dead letters of a topic to a step, if it has any to move; return False if they are moved alone.
+
+        They are if there are many, or if a step that they were in has failed.
+        """
+        size = self._broker.topic_size(topic)
+        if size is None or size.dead == 0:
+            return True
+        terms = terms_of(self._broker.topic(topic))
+        if terms.dead_exchange is None:  # such a queue keeps its dead letters
+            return True
+        return size.dead <= FEW and topic not in self._alone and self._add_all(step, topic, terms, size.dead)
+
+    def _add_all(self, step: _Step, topic: str, terms: QueueTerms, count: int) -> bool:
+        """Add all dead letters of a topic to a step; return False, with no change, if they have to be moved alone.
 
         They have to if the disk must be read, or if anything is wrong with them.
         """
@@ -115,16 +135,19 @@ class DeadLetterMover:
         return True
 
     async def _move_together(self, step: _Step) -> None:
-        """Carry out a step; if that fails, move each of its topics alone, so that one cannot stop the others."""
+        """Carry out a step; if that fails, have each of its topics moved alone, so that one cannot stop the others."""
         topics = dict(step.sources)
         if not topics:
             return
+        has_failed = False
         try:
             await self._broker.forward(step.sources, step.calls(), by=BY)
-        except Exception:
-            await asyncio.gather(*map(self._move_alone, topics))
+        except Exception:  # the move alone meets it again and reports it
+            has_failed = True
         for topic in topics:
             if (size := self._broker.topic_size(topic)) is not None and size.dead:
+                if has_failed:
+                    self._alone.add(topic)
                 self.note(topic)
 
     async def _move_alone(self, topic: str) -> None:
@@ -181,11 +204,12 @@ class _Step:
     def __init__(self) -> None:
         self.sources: list[tuple[str, DeadFilter]] = []
         self._to: dict[tuple[str, bool], list[dict[str, Any]]] = {}
-        self._rows = self._bytes = 0
+        self.rows = 0
+        self._bytes = 0
 
     def is_full(self) -> bool:
         """Return whether the step has enough to do."""
-        return self._rows >= BLOCK or self._bytes >= BLOCK_BYTES
+        return self.rows >= BLOCK or self._bytes >= BLOCK_BYTES
 
     def add(self, topic: str, subscription: str, rows: list[DeadRow], copies: list[list[Copy]]) -> None:
         """Add dead letters of a subscription with the copies of each."""
@@ -194,8 +218,9 @@ class _Step:
         for row, made in zip(rows, copies, strict=True):
             for target, persistent, message in made:
                 self._to.setdefault((target, persistent), []).append({**message, "payload": row.payload})
-                self._bytes += len(row.payload)
-        self._rows += len(rows)
+                # What the envelope has is in the headers too, as text.
+                self._bytes += len(row.payload) + 2 * len(message["envelope"])
+        self.rows += len(rows)
 
     def calls(self) -> list[tuple[str, pa.RecordBatch, bool]]:
         """Return the publishes: a topic, the messages, and whether they are persistent."""

@@ -1,7 +1,8 @@
 """Checks at the end of a run: a full disk, cancelled pulls, late subscriptions.
 
 The first two must leave the broker as it was. After the disk was full, even without a free byte and after a crash, the
-broker accepts messages again once the old ones are consumed. A cancelled pull that got nothing returns its credit.
+broker accepts messages again once the old ones are consumed. Messages that expire meanwhile fail no call, and go when
+there is room, in as many entries as it takes. A cancelled pull that got nothing returns its credit.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from random import Random
 from wherry.broker.broker import Broker
 from wherry.broker.calls.consumer import Consumer
 from wherry.model.errors import DiskFull, StorageError, WherryError
+from wherry.model.schema import Message
 from wherry.sim.clients.late import late
 from wherry.sim.world.world import CAPACITY_BYTES, World
 
 TOPIC, READERS = "aftermath", "readers"
 BODY = bytes(900)
+SOON, SOON_COUNT, SOON_READERS = "soon", 300, 4
+"""A topic with messages that expire while the disk is full: their dead letters do not fit one entry."""
+SOON_S = 3
 FILL_MAX = 2_000
 """Publishes at most: more than the disk of any run can store."""
 PATIENCE_S = 5
@@ -32,6 +37,7 @@ async def aftermath(world: World) -> None:
     try:
         await world.call(_cleared)
         await _full_disk(world, random)
+        await _expiry_on_a_full_disk(world, Random(f"{world.seed}/soon"))
         await _given_up_pulls(world, random)
         await late(world, random)
     except WherryError as fault:
@@ -63,6 +69,38 @@ async def _full_disk(world: World, random: Random) -> None:
         if not await world.call(_takes_again):
             world.history.faults.append(f"full_disk: the broker accepts no message after drain {number + 1}")
     disk.capacity_bytes = CAPACITY_BYTES
+
+
+async def _expiry_on_a_full_disk(world: World, random: Random) -> None:
+    disk = world.disk
+    await world.call(_soon)
+    disk.capacity_bytes -= disk.free_bytes()
+    taken = await world.call(_fill)
+    await asyncio.sleep(random.random() * 2 * SOON_S)
+    drained = await world.call(_drain)
+    if drained != taken:
+        world.history.faults.append(f"full_disk: {taken} messages were accepted, and {drained} were delivered")
+    disk.capacity_bytes = CAPACITY_BYTES
+    await asyncio.sleep(2 * SOON_S)
+    left, dead = await world.call(_soon_left)
+    if (left, dead) != (0, SOON_COUNT * SOON_READERS):
+        world.history.faults.append(f"full_disk: {left} messages have not expired, {dead} are dead letters")
+    await world.call(lambda broker: broker.delete_topic(SOON))
+
+
+async def _soon(broker: Broker) -> None:
+    """Publish messages that expire soon."""
+    await broker.create_topic(SOON, expired="dead-letter")
+    for number in range(SOON_READERS):
+        await broker.subscribe(SOON, f"{READERS}-{number}")
+    expires_ms = broker.shard.clock.wall_us() // 1_000 + SOON_S * 1_000
+    for _ in range(SOON_COUNT // 100):
+        await broker.publish(SOON, [Message(payload=b"", expires_ms=expires_ms)] * 100)
+
+
+async def _soon_left(broker: Broker) -> tuple[int, int]:
+    stats = broker.stats(SOON)
+    return stats.messages, stats.dead
 
 
 async def _fill(broker: Broker) -> int:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wherry.broker.commit import shard
+from wherry.broker.commit.room import JournalRoom
 from wherry.core.decide import removing, upkeep
 from wherry.sim.patch import patched
 
@@ -19,8 +20,8 @@ def wait_for_the_round() -> Iterator[None]:
     """
 
     def make(due: Any) -> Any:
-        def later(state: Any, now: Any, entropy: Any, admits: Any, about: Any = None) -> Any:
-            return due(state, now, entropy, admits, None if about is None else ())
+        def later(state: Any, now: Any, entropy: Any, room: Any, about: Any = None) -> Any:
+            return due(state, now, entropy, room, None if about is None else ())
 
         return later
 
@@ -31,15 +32,15 @@ def wait_for_the_round() -> Iterator[None]:
 def forget_beyond_the_bound() -> Any:
     """Take one partition into a round, and forget that others are due."""
 
-    def make(groups: Any) -> Any:
-        def first(state: Any, places: list[tuple[int, int]], now_ms: int) -> Any:
-            for place in places[1:]:
-                state.expiry_times.forget(*place)
-            return groups(state, places[:1], now_ms)
+    def make(gathered: Any) -> Any:
+        def first(state: Any, places: Any, now_ms: int, most: int) -> Any:
+            while len(places) > 1:
+                state.expiry_times.forget(*places.pop())
+            return gathered(state, places, now_ms, most)
 
         return first
 
-    return patched(upkeep, "_groups", make)
+    return patched(upkeep, "gathered", make)
 
 
 def keep_for_others() -> Any:
@@ -47,8 +48,14 @@ def keep_for_others() -> Any:
     return patched(removing, "_withdrawal_ops", lambda _: lambda *_: [])
 
 
+def expire_without_room() -> Any:
+    """Journal what has expired in one entry, whether the entry fits or not."""
+    return patched(JournalRoom, "admits_expiry", lambda _: lambda self, size: True)
+
+
 EXPIRY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "wait for the round": (wait_for_the_round, 0, ("nothing_expired",)),
     "forget beyond the bound": (forget_beyond_the_bound, 0, ("nothing_expired",)),
     "keep for others what one holds": (keep_for_others, 85, ("nothing_expired",)),
+    "expire without room": (expire_without_room, 4, ("aftermath", "full_disk", "DiskFull", "TooLarge")),
 }

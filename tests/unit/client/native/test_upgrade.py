@@ -44,6 +44,18 @@ def test_frames_behind_a_101_are_kept_until_the_session_reads_them(step):
     assert answer_to(REFUSED + b"more", 1).body == b'{"code":"busy"}'
 
 
+def test_what_arrives_after_the_caller_gave_up_is_ignored():
+    async def main():
+        asking = UpgradeAnswer()
+        asking.data_received(SWITCHED[:20])
+        asking.answer.cancel()
+        asking.data_received(SWITCHED[20:])
+        asking.connection_lost(None)
+        assert asking.answer.cancelled()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "data",
     [
