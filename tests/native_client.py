@@ -22,7 +22,7 @@ from wherry.wire.native.codec.rows import DeliveredRow, RowFields
 from wherry.wire.native.codec.settles import SettlePart, SettleTerms, Verb
 
 T = TypeVar("T")
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class NativeError(Exception):

@@ -88,22 +88,22 @@ def test_a_proxy_that_passes_upgrades_on_is_no_hindrance(tmp_path: Path):
 
 def test_connections_that_are_cut_when_idle_are_made_again_without_an_error(tmp_path: Path):
     async def main() -> None:
-        async with in_process(tmp_path) as node, proxied(node.url, idle_s=0.2) as (url, proxy):
+        async with in_process(tmp_path) as node, proxied(node.url, idle_s=1.0) as (url, proxy):
             async with wherry.connect(url, wire="native") as client:
                 await client.create_topic("jobs")
                 await client.subscribe("jobs", "workers", retry=wherry.Retry(first_ms=1, cap_ms=1))
                 async with client.consumer("jobs", "workers") as consumer:
                     messages = aiter(consumer)
-                    for number in range(4):
+                    for number in range(3):
                         await client.publish("jobs", [b"%d" % number])
                         message = await anext(messages)
                         assert message.payload == b"%d" % number
                         await message.ack()
-                        await asyncio.sleep(0.5)
+                        await asyncio.sleep(1.5)
                         assert (await client.stats("jobs")).subscriptions[0].lag == 0
-            assert proxy.upgrades > 3
+            assert proxy.upgrades >= 3
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.rows("A6")
