@@ -12,7 +12,7 @@
 
 #include "wherry.h"
 
-enum { SOON_MS = 20000, LITTLE_MS = 300 };
+enum { SOON_MS = 60000, LITTLE_MS = 300 };
 
 static struct wherry_error error;
 static const char *url, *name, *argument;
