@@ -14,7 +14,7 @@ from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
 from wherry.model import check
-from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.publish import PLAIN, Published, PublishOptions
 from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
@@ -40,7 +40,7 @@ class PublishCalls(BrokerCalls):
         `expires`, `headers`), a list of bytes, text or `Message`, or one of these. Arrow data is immutable, so payloads
         of a large batch are not copied: do not write into memory that Arrow data refers to.
         """
-        chosen = PublishOptions() if options is None else options
+        chosen = PLAIN if options is None else options
         if not isinstance(chosen, PublishOptions):
             raise InvalidInput("options", options, "PublishOptions, or None")
         if chosen.callback is not None:

@@ -30,6 +30,9 @@ class JournalRoom:
 
     def __init__(self, writer: Writer, committer: Committer, store: BodyStore) -> None:
         self._writer, self._committer, self._store = writer, committer, store
+        self._settles_min = writer.reserve_bytes * 3 // 4
+        """Room for settles that is in the reserve of the writer."""
+        self._settles_max = int(SETTLES_SHARE * writer.file_bytes)
 
     def left(self, size: int, entries: int, *, essential: bool) -> int | None:
         """Return None if so many bytes fit, else how many do. Essential entries add no messages."""
@@ -59,19 +62,18 @@ class JournalRoom:
 
     def kept_for_settles(self) -> int:
         """Return the room for settles of waiting messages that is not in the reserve of the writer."""
-        return self._for_settles() - self._reserved_for_settles()
+        return max(0, self._waiting_settles() - self._settles_min)
 
     def _for_settles(self) -> int:
-        """Return the room for settles of waiting messages.
+        return max(self._waiting_settles(), self._settles_min)
+
+    def _waiting_settles(self) -> int:
+        """Return the bytes of settles of the messages in memory.
 
         A file of the journal is deleted when all its messages are settled, and until then each may take an entry of its
         own.
         """
-        most = min(SETTLE_BYTES * self._store.cached_messages, int(SETTLES_SHARE * self._writer.file_bytes))
-        return max(most, self._reserved_for_settles())
-
-    def _reserved_for_settles(self) -> int:
-        return self._writer.reserve_bytes * 3 // 4
+        return min(SETTLE_BYTES * self._store.cached_messages, self._settles_max)
 
     def _for_openings(self) -> int:
         return self._writer.reserve_bytes // OPENINGS_SHARE

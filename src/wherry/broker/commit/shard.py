@@ -165,7 +165,7 @@ class Shard:
         To be called after leases have changed.
         """
         self.waiters.wake()
-        if self.state.expiry_times.next_ms() == 0 and self._is_due_before_wake():
+        if self.state.expiry_times.may_be_due_now() and self._is_due_before_wake():
             self.housekeeping_due.set()
 
     def due_in_ms(self, now: Now) -> int | None:

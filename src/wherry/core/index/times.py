@@ -49,6 +49,10 @@ class Times(Generic[K]):
             heapq.heappop(self._heap)
         return None
 
+    def may_be_due(self, now: int) -> bool:
+        """Return False if no time has come, True if one may have: without a look past an outdated row."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def forget(self, key: K) -> None:
         """Forget the time of `key`."""
         self._at.pop(key, None)
@@ -99,9 +103,14 @@ class ExpiryTimes:
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether messages of any topic may have expired."""
-        for topic, partition in self._times.due(now_ms):
-            self._due.setdefault(topic, {})[partition] = None
+        if self._times.may_be_due(now_ms):
+            for topic, partition in self._times.due(now_ms):
+                self._due.setdefault(topic, {})[partition] = None
         return bool(self._due)
+
+    def may_be_due_now(self) -> bool:
+        """Return False if `next_ms` is not 0; True if it may be."""
+        return bool(self._due) or self._times.may_be_due(0)
 
     def due(self, topics: Iterable[int] | None) -> list[tuple[int, int]]:
         """Return the partitions of some topics (None: of all) that `is_due` found, by the time since they are due."""

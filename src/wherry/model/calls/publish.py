@@ -47,7 +47,7 @@ class PublishOptions:
     @property
     def is_plain(self) -> bool:
         """Whether no option belongs to a single call, so that messages of several calls may be one batch."""
-        return self.persistent in (None, True, False) and self == _PLAIN[self.persistent]
+        return self is PLAIN or (self.persistent in (None, True, False) and self == _PLAIN[self.persistent])
 
     def checked(self, topic: Topic) -> PublishOptions:
         """Return these options, or raise `InvalidInput` where they do not fit the topic."""
@@ -71,6 +71,9 @@ class PublishOptions:
         if not (topic.persistent if self.persistent is None else self.persistent):
             raise InvalidInput("callback", url, "none for transient messages: a callback survives a restart")
 
+
+PLAIN = PublishOptions()
+"""The options of a call that gives none."""
 
 _PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.port.port import BrokerPort
-from wherry.model.calls.publish import PublishOptions
+from wherry.model.calls.publish import PLAIN, PublishOptions
 from wherry.model.calls.rows import ROW_BYTES, Handling, Row, Rows, single_row
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import WherryError
@@ -28,8 +28,6 @@ from wherry.wire.native.intake import PublishIntake, PublishListener, PublishOwn
 
 ROW_BYTES_MAX = 64 << 10
 """A larger message is not collected with those of other clients: beside its body a batch of its own is cheap."""
-
-_PLAIN = PublishOptions()
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -50,7 +48,7 @@ class Publishing:
         """Publish what a frame holds; `check` raises if the client may not publish to a topic."""
         request = decode_publish(flags, body)
         check(request.topic)
-        options = self._options(request.options) if request.options else _PLAIN
+        options = self._options(request.options) if request.options else PLAIN
         owner = PublishOwner(
             self._session, number, bool(flags & Flag.QUIET), len(body) + ROW_BYTES * len(request.payloads)
         )
