@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wherry.broker.calls.calls import BrokerCalls
+from wherry.broker.commit.turn import Phase
 from wherry.broker.metrics.tracing import Tracer, Tracing
 from wherry.broker.waiting.slices import Slices
 from wherry.model.errors import WherryError
@@ -58,6 +59,10 @@ class ConditionCalls(BrokerCalls):
     def trace(self, tracer: Tracer) -> Callable[[], None]:
         """Report to a tracer what happens to messages; return a function that stops it."""
         return Tracing(self.shard, tracer).stop
+
+    def at_end_of_turn(self, send: Callable[[], None]) -> None:
+        """Call at the end of this turn of the loop, behind its sync and its wake-ups: to send what they led to."""
+        self.shard.turn.at_end(Phase.SEND, send)
 
     def clock_moved(self) -> None:
         """Do what is due by now and wake all waiters; for tests that have moved the clock."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from types import TracebackType
 from typing import TypeAlias
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from wherry.broker.calls.settle import Settler
 from wherry.broker.commit.shard import Shard
+from wherry.broker.port.consume import Taker
 from wherry.broker.waiting.waiters import WakeUp
 from wherry.core.decide import leasing, settling
 from wherry.core.decide.volatile import separate
@@ -257,17 +258,23 @@ class Consumer:
         self._shard.wake()
 
     async def pull(
-        self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
+        self,
+        messages: int = 1_000,
+        *,
+        bytes_max: int = PULL_BYTES_DEFAULT,
+        wait_ms: int | None = 0,
+        taker: Taker | None = None,
     ) -> Delivery:
         """Return up to so many messages and bytes, in order; none if none came within `wait_ms` (None: no limit).
 
-        The first message is handed over even if it alone is above `bytes_max`.
+        The first message is handed over even if it alone is above `bytes_max`. While the call waits, a `taker` may get
+        messages, as many at a time, and the call waits on: a stream of single messages then wakes no task.
         """
         check.integer("messages", messages, 1, PULL_MESSAGES_MAX)
         check.integer("bytes_max", bytes_max, 1, BUFFER_MAX)
         check.optional_integer("wait_ms", wait_ms, 0, TIME_MS_MAX)
         began = perf_counter()
-        leases = await self._leased(messages, bytes_max, wait_ms)
+        leases = await self._leased(messages, bytes_max, wait_ms, taker)
         if self._shard.metrics is not None:
             self._shard.metrics.pull.observe(perf_counter() - began)
         if not leases:
@@ -285,12 +292,15 @@ class Consumer:
             shard.tracing.delivered(self._subscription, delivery.present, leased_us)
         return delivery
 
-    async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
+    async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None, taker: Taker | None) -> list[Lease]:
         """Lease messages; wait for a wake-up and try again until there are some or `wait_ms` has passed."""
         clock, waiters = self._shard.clock, self._shard.waiters
         until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
         missed: dict[int | str, int] = {}
         wake_up: WakeUp | None = None  # if this pull does not use it up, the next waiter must get it
+        at_once: Callable[[WakeUp], bool] | None = None
+        if taker is not None and self._subscription.config.acks:
+            at_once = partial(self._hand_at_once, taker, messages, bytes_max, missed)
         try:
             while True:
                 leases = await self._look(messages, bytes_max)
@@ -301,30 +311,62 @@ class Consumer:
                     missed[wake_up.cause] = wake_up.event
                     waiters.missed(self._subscription, wake_up)
                     wake_up = None
-                wake_up = await waiters.wait(self._subscription, self._state, left_ms, missed)
+                wake_up = await waiters.wait(self._subscription, self._state, left_ms, missed, at_once)
         finally:
             if wake_up is not None:
                 waiters.pass_on(self._subscription, wake_up)
             waiters.wake()
 
+    def _hand_at_once(
+        self, taker: Taker, messages: int, bytes_max: int, missed: dict[int | str, int], wake_up: WakeUp
+    ) -> bool:
+        """Use a wake-up without the task of the pull; return False, with nothing leased, if that has to wait.
+
+        While a sync is under way it does: what comes until its end goes out together.
+        """
+        shard, subscription = self._shard, self._subscription
+        if shard.committer.submitted > shard.committer.durable or not taker.may_take():
+            return False
+        try:
+            leases = self._lease(messages, bytes_max)
+        except (Cold, WherryError):  # the task tries again, and loads or raises
+            return False
+        if not leases:
+            missed[wake_up.cause] = wake_up.event
+            shard.waiters.missed(subscription, wake_up)
+            return True
+        shard.wake_housekeeper_by(leases[0].deadline_ms)
+        delivery, _ = self._as_rows(leases) or self._as_columns(leases)
+        shard.handed(subscription.topic, leases)
+        taker.take(self._counted(delivery, shard.clock.wall_us()))
+        if len(subscription.nonempty):
+            shard.waiters.pass_on(subscription, wake_up)
+        return True
+
     async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
         """Lease what is ready, once the bodies are in memory. Nothing is awaited after the decision."""
-        shard, subscription = self._shard, self._subscription
+        shard = self._shard
         colds: list[Cold] = []
         while True:
-            shard.committer.check()
-            shard.check_subscription(subscription)
-            if not subscription.config.acks:  # it settles at once, which needs room in the journal
+            if not self._subscription.config.acks:  # it settles at once, which needs room in the journal
+                shard.committer.check()
                 await shard.admit_settle(messages)
-            now = shard.now()
-            shard.upkeep(now, (subscription.config.topic,))
-            if leasing.consumer_of(subscription, self.id) is not self._state:
-                raise NotFound("consumer", self.id)
             try:
-                return leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
+                return self._lease(messages, bytes_max)
             except Cold as cold:
                 colds = together(colds, cold)
                 await shard.store.load(*colds)
+
+    def _lease(self, messages: int, bytes_max: int) -> list[Lease]:
+        """Lease what is ready; raise `Cold` if bodies have to be loaded first."""
+        shard, subscription = self._shard, self._subscription
+        shard.committer.check()
+        shard.check_subscription(subscription)
+        now = shard.now()
+        shard.upkeep(now, (subscription.config.topic,))
+        if leasing.consumer_of(subscription, self.id) is not self._state:
+            raise NotFound("consumer", self.id)
+        return leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
 
     async def _handed(self, leases: list[Lease]) -> Delivery:
         delivery, gate = self._as_rows(leases) or self._as_columns(leases)

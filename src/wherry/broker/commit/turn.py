@@ -1,6 +1,6 @@
-"""The end of a turn of the event loop: what was gathered in it is submitted, then written, then waiters are woken.
+"""The end of a turn of the event loop: gathered calls are submitted, then written, waiters are woken, answers sent.
 
-    reads, calls ──► submit: publishes, settles ──► write: one group, one sync ──► wake: pulls that wait
+    reads, calls ─► submit: publishes, settles ─► write: one group, one sync ─► wake: pulls that wait ─► send: answers
 
 All of it is one call of the loop: a lone message pays for each call.
 """
@@ -8,7 +8,6 @@ All of it is one call of the loop: a lone message pays for each call.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from enum import IntEnum
@@ -23,6 +22,7 @@ class Phase(IntEnum):
     SUBMIT = 0
     WRITE = 1
     WAKE = 2
+    SEND = 3
 
 
 class Turn:
@@ -31,36 +31,41 @@ class Turn:
     __slots__ = ("_context", "_is_scheduled", "_phases")
 
     def __init__(self) -> None:
-        self._phases: tuple[deque[Call], ...] = tuple(deque() for _ in Phase)
+        self._phases: list[list[Call]] = [[] for _ in Phase]
         self._is_scheduled = False
         self._context = copy_context()  # of the broker: the task of the caller may end before the end of the turn
 
     def at_end(self, phase: Phase, call: Call) -> None:
-        """Call at the end of this turn, or of the next one if that phase of this turn is over."""
+        """Call at the end of this turn, or of the next one if that phase of this turn has begun."""
         self._phases[phase].append(call)
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._end, context=self._context)
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._end, context=self._context)
 
     def _end(self) -> None:
+        """Make the calls of each phase; what they add to a later phase is of this turn too."""
+        phases = self._phases
         try:
-            for calls in self._phases:
-                for _ in range(
-                    len(calls)
-                ):  # what is added from here on is for the next turn, unless its phase is later
-                    self._make(calls.popleft())
-        finally:  # after a KeyboardInterrupt too, the calls that were not made have their turn
+            for phase, calls in enumerate(phases):
+                if calls:
+                    phases[phase] = []
+                    self._make(phase, calls)
+        finally:
             self._is_scheduled = False
-            if any(self._phases):
+            if any(phases):
                 self._schedule()
 
-    def _make(self, call: Call) -> None:
-        """Make a call; an exception is reported as that of any callback, and the others are made."""
-        try:
-            call()
-        except (Exception, asyncio.CancelledError) as fault:
-            report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
-            asyncio.get_running_loop().call_exception_handler(report)
+    def _make(self, phase: int, calls: list[Call]) -> None:
+        """Make calls; an exception of one is reported as that of any callback, and the others are made."""
+        for number, call in enumerate(calls, 1):
+            try:
+                call()
+            except (Exception, asyncio.CancelledError) as fault:
+                report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
+                asyncio.get_running_loop().call_exception_handler(report)
+            except BaseException:  # a KeyboardInterrupt: the calls that were not made have their turn
+                self._phases[phase][:0] = calls[number:]
+                raise

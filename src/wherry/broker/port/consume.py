@@ -48,6 +48,16 @@ class DeliveryPort(Protocol):
     async def renew(self, lease_ms: int | None = None) -> None: ...
 
 
+class Taker(Protocol):
+    """Takes messages of a pull that waits. Neither method raises."""
+
+    def may_take(self) -> bool:
+        """Return whether it takes messages now; else they are what the pull returns."""
+
+    def take(self, delivery: DeliveryPort) -> None:
+        """Take messages, which are durable and on lease."""
+
+
 class ConsumerPort(AbstractAsyncContextManager["ConsumerPort"], Protocol):
     """One consumer of a subscription."""
 
@@ -64,7 +74,12 @@ class ConsumerPort(AbstractAsyncContextManager["ConsumerPort"], Protocol):
     def grant(self, messages: int) -> None: ...
 
     async def pull(
-        self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
+        self,
+        messages: int = 1_000,
+        *,
+        bytes_max: int = PULL_BYTES_DEFAULT,
+        wait_ms: int | None = 0,
+        taker: Taker | None = None,
     ) -> DeliveryPort: ...
 
     async def close(self, error: str = "") -> None: ...

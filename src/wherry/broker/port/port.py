@@ -15,7 +15,7 @@ other processes or nodes can implement it as well. So calls take and return valu
 | `each_dead` | an iterator over the pages of `dead_page` |
 | `alter_key`: a function from key to key | reads, compares and writes the key, and again if another client changed it |
 | `check_url`: a function that judges a URL | set by the node, called in this process before a URL is stored |
-| `slices`, `metrics`, `trace` | belong to this process and its event loop, wherever the messages are |
+| `slices`, `metrics`, `trace`, `at_end_of_turn` | belong to this process and its loop, wherever the messages are |
 """
 
 from __future__ import annotations

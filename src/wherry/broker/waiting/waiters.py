@@ -5,11 +5,15 @@ room. Each such wake-up goes to one waiter, first come, first served, and that w
 finds the partition empty uses the wake-up up. Else (it left messages there, had no room for them, was cancelled) the
 wake-up goes to the next waiter, and to no waiter twice. So none is lost, and a thousand waiters cost a publish no more
 than one.
+
+A waiter may take messages within the wake-up itself (`at_once`), and wait on: a task that is woken for each message
+of a stream costs as much as the pull.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -39,6 +43,8 @@ class Waiter:
     missed: dict[int | str, int]
     """Wake-ups that gave this waiter nothing: their events, by cause."""
     future: asyncio.Future[WakeUp | None]
+    at_once: Callable[[WakeUp], bool] | None = None
+    """Uses a wake-up and returns True, so that the waiter waits on; or returns False, with nothing changed."""
 
 
 WaiterSet: TypeAlias = dict[Waiter, None]
@@ -78,7 +84,12 @@ class WaitLine:
         return self.at.get(seat) or self.of.get(seat) or {}
 
     def wake(self, waiter: Waiter, wake_up: WakeUp | None) -> None:
-        """Remove a waiter and let it try to lease."""
+        """Let a waiter use a wake-up where it waits, the last in line from then on; else remove it, and let it try."""
+        if wake_up is not None and waiter.at_once is not None and waiter.at_once(wake_up):
+            if waiter in self.queue:
+                del self.queue[waiter]
+                self.queue[waiter] = None
+            return
         self.remove(waiter)
         if not waiter.future.done():
             waiter.future.set_result(wake_up)
@@ -116,11 +127,15 @@ class Waiters:
         consumer: ConsumerState,
         wait_ms: int | None,
         missed: dict[int | str, int],
+        at_once: Callable[[WakeUp], bool] | None = None,
     ) -> WakeUp | None:
-        """Wait for a wake-up, or until the time is over. Await nothing between the last try and this call."""
+        """Wait for a wake-up, or until the time is over. Await nothing between the last try and this call.
+
+        `at_once` is as in `Waiter`: this call goes on waiting while it returns True.
+        """
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(subscription.number, WaitLine())
-        waiter = Waiter(consumer, missed, loop.create_future())
+        waiter = Waiter(consumer, missed, loop.create_future(), at_once)
         line.add(waiter)
         self._watch(line, subscription)
         self.wake()

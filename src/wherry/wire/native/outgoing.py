@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from wherry.wire.native.codec.frames import Chunk
@@ -13,8 +12,13 @@ from wherry.wire.native.codec.settles import encode_settled, ranges_of
 class Outgoing:
     """What a session has to send and has not written yet."""
 
-    def __init__(self, write: Callable[[list[Chunk]], None], written: Callable[[], None]) -> None:
-        self._write, self._written = write, written
+    def __init__(
+        self,
+        at_end_of_turn: Callable[[Callable[[], None]], None],
+        write: Callable[[list[Chunk]], None],
+        written: Callable[[], None],
+    ) -> None:
+        self._at_end_of_turn, self._write, self._written = at_end_of_turn, write, written
         self._chunks: list[Chunk] = []
         self._entries: list[ConfirmEntry] = []
         self._next: tuple[int, int, int, int] | None = None
@@ -60,7 +64,7 @@ class Outgoing:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._at_end_of_turn(self.flush)
 
     def flush(self) -> None:
         """Write everything now. Called at the end of the turn, and before the connection is closed."""

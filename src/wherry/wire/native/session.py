@@ -78,7 +78,7 @@ class Session:
         self.reads_arrow = False
         self.streams: dict[int, PushStream] = {}
         self._reader = FrameReader("client")
-        self._outgoing = Outgoing(self._write, self._after_write)
+        self._outgoing = Outgoing(shared.broker.at_end_of_turn, self._write, self._after_write)
         self._publishing = Publishing(shared.broker, shared.intake, self, shared.spawn)
         self._settles = Settles(shared.broker.settler, self)
         self._calls = RunningCalls(application, transport, self.send, shared.spawn, self.room)
@@ -151,13 +151,15 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the client, in whatever pieces they come."""
-        if self.is_over:
+        if self.state is SessionState.OVER:
             return
-        self._heard_at = self.shared.clock()
-        before = self._reader.partial_bytes
-        frames = self._reader.feed(data)
-        self.shared.partial_bytes += self._reader.partial_bytes - before
-        counts, handlers = self.shared.frames, self._handlers
+        shared, reader = self.shared, self._reader
+        self._heard_at = shared.clock()
+        before = reader.partial_bytes
+        frames = reader.feed(data)
+        partial = reader.partial_bytes - before  # counted now, since a frame may end the session
+        shared.partial_bytes += partial
+        counts, handlers = shared.frames, self._handlers
         for kind, flags, number, body in frames:
             counts[kind] += 1
             if self.state is SessionState.GREETING and kind != Kind.HELLO:
@@ -169,9 +171,10 @@ class Session:
             except WherryError as fault:
                 self._refused(kind, number, fault)
         self._settles.carry_out()  # those that came before a fault count
-        if self._reader.fault is not None:
-            self._end_with(self._reader.fault)
-        self.shared.check_partial()
+        if reader.fault is not None:
+            self._end_with(reader.fault)
+        if partial:
+            shared.check_partial()
 
     def _refused(self, kind: int, number: int, fault: WherryError) -> None:
         """Answer a frame that cannot be carried out: for its request, its stream, or the connection."""
@@ -267,7 +270,8 @@ class Session:
 
     def take_stored(self, size: int) -> None:
         """Note that a publish of so many bytes is durable, or refused."""
-        was_full = self.shared.intake.is_full
+        intake = self.shared.intake
+        was_full = intake.is_full
         self._publishing.take_stored(size)
         self.transport.look_again()
         if was_full:
@@ -275,12 +279,12 @@ class Session:
 
     def confirm(self, number: int, published: PlacedMessages) -> None:
         """Answer a PUBLISH."""
-        if not self.is_over:
+        if self.state is not SessionState.OVER:
             self._outgoing.confirm(number, *published)
 
     def settled(self, number: int) -> None:
         """Answer a SETTLE or RENEW."""
-        if not self.is_over:
+        if self.state is not SessionState.OVER:
             self._outgoing.settled(number)
 
     def refuse(self, number: int, fault: WherryError) -> None:
@@ -314,9 +318,14 @@ class Session:
         if reply.status >= 400:
             raise RefusedCall(b"".join(map(bytes, reply.body)))
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the client has read what it was sent."""
+        return not self.transport.is_write_paused
+
     async def room(self) -> None:
         """Wait until the client has read what it was sent, or is gone."""
-        while self.transport.is_write_paused and not self.is_over:
+        while not self.has_room and not self.is_over:
             room = asyncio.get_running_loop().create_future()
             self._room.append(room)
             await room
@@ -340,7 +349,7 @@ class Session:
 
     def send(self, *chunks: Chunk) -> None:
         """Send a frame."""
-        if not self.is_over:
+        if self.state is not SessionState.OVER:
             self._outgoing.send(*chunks)
 
     def _write(self, chunks: list[Chunk]) -> None:
@@ -351,7 +360,8 @@ class Session:
         if not self.transport.is_write_paused:
             self._calls.drained()
         self.transport.look_again()
-        self._end_if_left()
+        if self.state is SessionState.LEAVING:
+            self._end_if_left()
 
     def drained(self) -> None:
         """Go on, since the client has read most of what it was sent."""

@@ -5,7 +5,8 @@
                  ▼ │ a drain stops pulls; settles go on
                halted
 
-One task pulls; it waits while the client has no credit or does not read.
+One task pulls; it waits while the client has no credit or does not read. What comes while it waits in a pull is sent
+without it (`take`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class StreamSession(Protocol):
     def send(self, *chunks: Chunk) -> None:
         """Send a frame."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the client has read what it was sent."""
+
     async def room(self) -> None:
         """Wait until the client has read what it was sent."""
 
@@ -81,6 +86,7 @@ class PushStream:
 
     def begin(self, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
         """Begin the task of the stream."""
+        self._spawn = spawn
         self._pulling = spawn(self._run())
 
     def grant(self, messages: int) -> None:
@@ -167,12 +173,30 @@ class PushStream:
         assert self.consumer is not None
         await self._has_credit.wait()
         await self._session.room()
-        delivery = await self.consumer.pull(PUSH_MESSAGES, bytes_max=PUSH_BYTES, wait_ms=None)
+        delivery = await self.consumer.pull(PUSH_MESSAGES, bytes_max=PUSH_BYTES, wait_ms=None, taker=self)
         if len(delivery):
             self._send(delivery)
         self._pushes += 1
         if delivery.rows is None or self._pushes % PUSHES_AT_ONCE == 0:
             await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
+
+    def may_take(self) -> bool:
+        """See `Taker`."""
+        return self._session.has_room and not (self._ended or self._is_halted)
+
+    def take(self, delivery: DeliveryPort) -> None:
+        """See `Taker`: send messages that came while the task waits."""
+        try:
+            self._send(delivery)
+        except WherryError as fault:
+            self._fail_at_once(fault)
+        except Exception as fault:
+            _log.exception("a stream failed")
+            self._fail_at_once(broker_fault(fault))
+
+    def _fail_at_once(self, fault: WherryError) -> None:
+        self._is_halted = True  # what was taken back is not taken again
+        _ = self._spawn(self.fail(fault))
 
     def _send(self, delivery: DeliveryPort) -> None:
         try:
