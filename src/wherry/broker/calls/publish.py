@@ -115,16 +115,18 @@ class PublishCalls(BrokerCalls):
         self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[int, Published | WherryError] | None:
         """Publish as `submit` does; return None, with nothing published, if the call has to wait for something."""
-        began_us = self.shard.clock.wall_us()
+        shard = self.shard
+        began_us = 0 if shard.tracing is None else shard.clock.wall_us()
         try:
             batch, choose = self._publishing(topic, messages, options)
-            decided = self.shard.decide_at_once(choose, self._observed(topic, batch))
+            decided = shard.decide_at_once(choose, self._observed(topic, batch))
         except WherryError as fault:
             return self._refused(fault)
         if decided is None:
             return None
         position, answer = self._position_and_answer(*decided)
-        self._trace(topic, batch, answer, began_us, position)
+        if shard.tracing is not None:
+            self._trace(topic, batch, answer, began_us, position)
         return position, answer
 
     def _refused(self, fault: WherryError) -> tuple[int, WherryError]:
@@ -157,9 +159,7 @@ class PublishCalls(BrokerCalls):
         A row batch has no ids. Messages of other topics expire with the next round (ADR 0026).
         """
         known = self.shard.state.topic(topic)
-        config = known.config
-        is_bounded = config.messages_max is not None or config.bytes_max is not None
-        if is_bounded or not isinstance(batch, RowBatch):
+        if known.config.is_bounded or not isinstance(batch, RowBatch):
             return (topic,)
         for each in known.subscriptions.values():  # one that is behind its buffer is cut off
             if each.config.buffer_messages is not None or each.config.buffer_bytes is not None:

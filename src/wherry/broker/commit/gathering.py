@@ -155,7 +155,8 @@ class Submission:
     @property
     def position(self) -> int:
         """Return the position of the journal at which all messages are durable."""
-        return max((part.position for part in self.parts), default=0)
+        parts = self.parts
+        return parts[0].position if len(parts) == 1 else max((part.position for part in parts), default=0)
 
 
 class Gathering:
@@ -313,7 +314,8 @@ class Gathering:
             self._wait_for_disk()
 
     def _publish_at_once(self, batch: TopicBatch) -> AnsweredRuns | None:
-        if fitting(self._broker.find_topic(batch.topic), batch) != [batch.runs]:
+        config = self._broker.find_topic(batch.topic)
+        if config is not None and config.is_bounded and fitting(config, batch) != [batch.runs]:
             return None
         try:
             done = self._broker.submit_at_once(batch.topic, *batch.content(batch.runs))
@@ -419,7 +421,7 @@ def _answer_of_call(answer: Published, start: int, count: int) -> Published:
 
 def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     """Split a batch so that a bounded topic can accept it: it drops old messages, or refuses some of the batch."""
-    if config is None or batch.whole is not None or (config.messages_max is None and config.bytes_max is None):
+    if config is None or batch.whole is not None or not config.is_bounded:
         return [batch.runs]
     step = batch.size if config.messages_max is None else config.messages_max
     if config.overflow == "refuse" or (config.bytes_max is not None and batch.size > config.bytes_max):

@@ -141,20 +141,23 @@ class Shard:
         Leases that are over end. Messages expire in the topics that the decision is `about` (None: in all topics), so
         that no decision sees an expired message; in other topics at most every `ROUND_MS`, in one entry for all.
         """
-        moment = (now.wall_ms, now.steady_ms)
-        expiry_times = self.state.expiry_times
-        if moment == self._upkept and not expiry_times.is_due(now.wall_ms):
+        now_ms, expiry_times = now.wall_us // 1000, self.state.expiry_times
+        expires = expiry_times.is_due(now_ms)
+        if not expires and not self.state.leases.may_end(now.steady_ms):
+            return
+        moment = (now_ms, now.steady_ms)
+        if moment == self._upkept and not expires:
             return
         self._upkept = moment
         topics: list[int] | None = None
         if about is not None and now.steady_ms < self._round_at_ms:
             topics = self.state.catalog.found_topics(about)
-        elif expiry_times.is_due(now.wall_ms):
+        elif expires:
             self._round_at_ms = now.steady_ms + ROUND_MS
         for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics):
             self.commit([entry])
         if topics is None:
-            self.expiry_refused = expiry_times.is_due(now.wall_ms)
+            self.expiry_refused = expiry_times.is_due(now_ms)
             if self.expiry_refused:
                 self._round_at_ms = now.steady_ms + REFUSED_MS
         self.wake()  # leases that ended give room to waiting consumers
@@ -164,8 +167,10 @@ class Shard:
 
         To be called after leases have changed.
         """
-        self.waiters.wake()
-        if self.state.expiry_times.may_be_due_now() and self._is_due_before_wake():
+        state = self.state
+        if state.to_wake:
+            self.waiters.wake()
+        if state.expiry_times.may_be_due_now() and self._is_due_before_wake():
             self.housekeeping_due.set()
 
     def due_in_ms(self, now: Now) -> int | None:
@@ -219,7 +224,7 @@ class Shard:
         entries, answer = choose(now)
         self._check_memory(entries)
         encoded = self._encoded(entries)
-        size = sum(each[1] for each in encoded)
+        size = encoded[0][1] if len(encoded) == 1 else sum(each[1] for each in encoded)
         left = self.room.left(size, len(encoded), essential=False) if size else None
         if left is not None:
             raise _NoRoom(size, len(encoded), left)
@@ -253,7 +258,7 @@ class Shard:
         Raises `DiskFull`, with nothing changed, when not even the space kept back for them is left.
         """
         encoded = self._encoded(entries)
-        size = sum(each[1] for each in encoded)
+        size = encoded[0][1] if len(encoded) == 1 else sum(each[1] for each in encoded)
         left = self.room.left(size, len(encoded), essential=True) if size else None
         if left is not None:
             raise DiskFull(size, left)
@@ -286,8 +291,9 @@ class Shard:
                 raise
             if not entry.volatile:
                 position = self.committer.submit(parts, size)
-                if any(type(op) is ops.Reserve for op in entry.ops):
-                    self.reserved_at = position
+                for op in entry.ops:
+                    if type(op) is ops.Reserve:
+                        self.reserved_at = position
             # Transient messages are in no entry, but they came with one, and their offsets depend on one.
             gate = max(position, self.reserved_at) if entry.volatile else position
             self._carry_out(effects, 0 if entry.volatile else position, gate)
@@ -314,25 +320,11 @@ class Shard:
         """Carry out the effects of an entry at a position (or 0); its messages are hidden until `gate` is durable."""
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
-        if self.arrivals:
-            for stored in effects.stored:
-                self.arrivals.came(stored.topic)
-        for stored in effects.stored:
-            at, index = position, stored.batch_index
-            if stored.staged is not None:
-                at, index = self.staged.pop(stored.staged)
-            self.store.put(
-                CachedBatch(
-                    stored.topic,
-                    stored.partition,
-                    stored.base,
-                    stored.batch,
-                    stored.published_us,
-                    at,
-                    index,
-                    gate,
-                )
-            )
+        for topic, number, base, batch, published_us, index, staged in effects.stored:
+            kept_at = (position, index) if staged is None else self.staged.pop(staged)
+            self.store.put(CachedBatch(topic, number, base, batch, published_us, *kept_at, gate))
+            if self.arrivals:
+                self.arrivals.came(topic)
         for key in effects.ended:
             for place in [place for place in self.staged if place[0] == key]:
                 del self.staged[place]
@@ -405,8 +397,10 @@ class Shard:
 
     def _check_memory(self, entries: Sequence[Entry]) -> None:
         """Refuse messages beyond the budget of memory that cannot leave it: transient ones, or all without a disk."""
-        stays = self.files is None
-        new = sum(batch.nbytes for entry in entries if entry.volatile or stays for batch in entry.batches)
+        stays, new = self.files is None, 0
+        for entry in entries:
+            if entry.volatile or stays:
+                new += sum(batch.nbytes for batch in entry.batches)
         total = new + (self.store.cached_bytes if stays else self.store.transient_bytes)
         if new and total > self.store.cache_bytes_max:
             what = "memory of the broker" if stays else "memory for transient messages"

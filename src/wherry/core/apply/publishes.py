@@ -42,7 +42,8 @@ def _publish(step: Step, op: ops.Publish) -> None:
 def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch | RowBatch) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partition(op.partition)
-    partition.skip_to(op.base)
+    if op.base > partition.next_offset:
+        partition.skip_to(op.base)
     partition.append(op.base, op.count, op.bytes, step.at_us)
     topic.oldest.note(op.partition, step.at_us)
     if step.volatile:

@@ -140,15 +140,17 @@ def lease(
     granted: list[Lease] = []
     if not consumer.has_room():
         return granted
-    mark_due(state, subscription, now.wall_ms)
-    for partition, most in _turns(state, subscription, consumer, budget, now.wall_ms):
+    now_ms = now.wall_us // 1000
+    if subscription.nonempty.times.may_be_due(now_ms):
+        mark_due(state, subscription, now_ms)
+    for partition, most in _turns(state, subscription, consumer, budget, now_ms):
         try:
             new = _lease_from(state, subscription, consumer, partition, (min(most, budget.messages), budget), now)
         except Cold:
             if granted:
                 break
             raise
-        _note_tried(subscription, partition, now.wall_ms)
+        _note_tried(subscription, partition, now_ms)
         if new is not None:
             granted.append(new)
         if budget.messages <= 0 or budget.bytes <= 0:
@@ -169,7 +171,8 @@ def _lease_from(
 ) -> Lease | None:
     reader = subscription.readers[partition]
     count, budget = limit
-    reader.wake(now.wall_ms)
+    if reader.delayed.members:
+        reader.wake(now.wall_ms)
     some = _next_run(state, subscription, partition, count, budget)
     if some is not None:
         reader.lease_run(some.first, some.stop)
@@ -251,7 +254,8 @@ def _turns(
     """Yield the partitions to pull from, one after the other, with the largest number of messages to take from each."""
     own, before = _own_partitions(subscription, consumer), consumer.unsettled_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
-        yield from ((number, budget.messages) for number in own)
+        for number in own:
+            yield number, budget.messages
     else:
         yield from _counts_by_partition(state, subscription, own, budget, now_ms)
     if subscription.assignment.helps and consumer.unsettled_messages == before:
@@ -278,8 +282,10 @@ def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
     own, nonempty = subscription.assignment.of(seat), subscription.nonempty
     if len(own) < len(nonempty):
         return sorted(number for number in own if number in nonempty)
-    everything = len(own) == subscription.topic.config.partitions
-    return [number for number in nonempty.numbers() if everything or number in own]
+    numbers = nonempty.numbers()
+    if len(own) == subscription.topic.config.partitions:
+        return numbers
+    return [number for number in numbers if number in own]
 
 
 def _counts_by_partition(
@@ -349,7 +355,7 @@ def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
 def _note_tried(subscription: SubscriptionState, number: int, now_ms: int) -> None:
     """Unmark a partition that a pull tried if nothing is ready there, and note when that changes."""
     reader = subscription.readers[number]
-    at_ms = reader.next_at_ms(now_ms)
+    at_ms = reader.next_at_ms(now_ms) if reader.ranked or reader.delayed.members else None
     if at_ms is not None and at_ms > now_ms:
         subscription.nonempty.times.note(number, at_ms)
     if (at_ms is None or at_ms > now_ms) and reader.waiting.ready(now_ms) == 0:

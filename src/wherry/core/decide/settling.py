@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
@@ -37,8 +37,12 @@ def rows_of(lease: Lease, offsets: Int64 | OffsetRanges | None) -> Rows | None:
     if isinstance(offsets, OffsetRanges):
         if len(offsets) > len(lease):
             raise StaleLease(lease.token, f"does not hold {len(offsets)} messages")
-        if lease.run is not None and len(offsets.ranges) == 1:
-            return _rows_of_run(lease, lease.run, offsets.ranges[0][0], offsets.ranges[0][1] - 1)
+        if len(offsets.ranges) == 1:
+            first, stop = offsets.ranges[0]
+            if lease.run is not None:
+                return _rows_of_run(lease, lease.run, first, stop - 1)
+            if lease.few is not None:
+                return _rows_of_few(lease, lease.few, range(first, stop))
         offsets = from_ranges(np.array(offsets.ranges, np.int64).ravel())
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
@@ -63,7 +67,7 @@ def _rows_of_run(lease: Lease, run: LeasedRun, first: int, last: int) -> range |
     return None if len(rows) == len(lease) else rows
 
 
-def _rows_of_few(lease: Lease, few: LeasedFew, offsets: list[int]) -> list[int] | None:
+def _rows_of_few(lease: Lease, few: LeasedFew, offsets: Sequence[int]) -> list[int] | None:
     rows = dict.fromkeys(few.offsets.index(each) for each in offsets if each in few.offsets)
     if len(rows) < len(offsets):
         for each in offsets:

@@ -34,10 +34,14 @@ class NonEmpty:
 
     def add(self, number: int) -> None:
         """Mark a partition: it may have a message to lease."""
-        if number not in self:
-            self._numbers.insert(bisect_left(self._numbers, number), number)
+        numbers = self._numbers
+        index = bisect_left(numbers, number)
+        if index == len(numbers) or numbers[index] != number:
+            numbers.insert(index, number)
 
     def remove(self, number: int) -> None:
         """Unmark a partition: it has no message to lease now."""
-        if number in self:
-            del self._numbers[bisect_left(self._numbers, number)]
+        numbers = self._numbers
+        index = bisect_left(numbers, number)
+        if index < len(numbers) and numbers[index] == number:
+            del numbers[index]

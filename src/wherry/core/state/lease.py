@@ -198,6 +198,10 @@ class Leases:
         if not consumers:
             del self._held[lease.subscription]
 
+    def may_end(self, now_ms: int) -> bool:
+        """Return False if no deadline has passed; True if one may have: without a look past those of ended leases."""
+        return bool(self._deadlines) and self._deadlines[0][0] <= now_ms
+
     def expired(self, now_ms: int) -> Lease | None:
         """Return the lease whose deadline passed first, if one has. It is returned again until `end`."""
         self._drop_stale()

@@ -37,7 +37,10 @@ class CachedRow(NamedTuple):
 
 
 class CachedBatch:
-    """A compact batch in memory, and its position in the journal. A batch read on recovery is decoded when needed."""
+    """A compact batch in memory, and its position in the journal. A batch read on recovery is decoded when needed.
+
+    `count` are its messages, `size` the bytes of memory that count for it.
+    """
 
     __slots__ = (
         "_batch",
@@ -70,10 +73,11 @@ class CachedBatch:
         self.position, self.index, self.gate = position, index, gate
         self._batch: pa.RecordBatch | RowBatch | Packed | Slice = batch
         self._columns: Columns | None = None
-        self.count = self._unpacked().num_rows if count is None else count
-        """Messages of the batch."""
-        self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
-        """Bytes of memory that count for it."""
+        if isinstance(batch, Packed):
+            self.count = self._unpacked().num_rows if count is None else count
+            self.size = OVERHEAD_BYTES + batch.size
+        else:
+            self.count, self.size = batch.num_rows, OVERHEAD_BYTES + batch.nbytes
         self.dropped = False
 
     @property
@@ -85,7 +89,9 @@ class CachedBatch:
     @property
     def rows(self) -> RowBatch | None:
         """The messages as values, if they were published so."""
-        found = self._unpacked()
+        found = self._batch
+        if isinstance(found, Packed):
+            found = self._unpacked()
         return found if isinstance(found, RowBatch) else None
 
     @property

@@ -62,6 +62,8 @@ class BodyStore:
         self._read_bytes = 0
         self._read_bytes_max = read_bytes_max
         self._next_segment = 1
+        self._run: tuple[tuple[int, int, int, int], list[RowsAt]] | None = None
+        """The run that was measured last, by topic, partition, first and stop: it is delivered next."""
         self._measured: tuple[list[int], list[Single]] | None = None
         """The few messages that were measured last: most are delivered next, by the same list of offsets."""
         self._sparse = SparseSegments()
@@ -92,6 +94,7 @@ class BodyStore:
 
     def _forget(self, cached: CachedBatch) -> None:
         cached.dropped = True
+        self._run = None
         del self._order[cached.topic, cached.partition, cached.base]
         self._count(cached, -cached.size)
 
@@ -151,10 +154,16 @@ class BodyStore:
     def run_sizes(self, topic: int, partition: int, first: int, stop: int) -> list[int] | None:
         """See `Bodies`."""
         found = self.run(topic, partition, first, stop)
-        return None if found is None else [size for each in found for size in each.sizes()]
+        if found is None:
+            return None
+        self._run = (topic, partition, first, stop), found
+        return found[0].sizes() if len(found) == 1 else [size for each in found for size in each.sizes()]
 
     def run(self, topic: int, partition: int, first: int, stop: int) -> list[RowsAt] | None:
         """Return consecutive messages as rows; None unless all of them are in memory as rows."""
+        measured, self._run = self._run, None
+        if measured is not None and measured[0] == (topic, partition, first, stop):
+            return measured[1]
         bodies = self._partitions.get((topic, partition))
         return None if bodies is None else rows_between(self._order, bodies, (topic, partition), first, stop)
 

@@ -51,7 +51,8 @@ class PublishOptions:
 
     def checked(self, topic: Topic) -> PublishOptions:
         """Return these options, or raise `InvalidInput` where they do not fit the topic."""
-        check.optional_integer("partition", self.partition, 0, topic.partitions - 1)
+        if self.partition is not None:
+            check.integer("partition", self.partition, 0, topic.partitions - 1)
         if (self.producer is None) != (self.sequence is None):
             raise InvalidInput("sequence", self.sequence, "a number together with a producer, or neither")
         if self.producer is not None:
@@ -60,7 +61,7 @@ class PublishOptions:
             check.optional_integer("fingerprint", self.fingerprint, 1, FINGERPRINT_MAX)
         elif self.fingerprint is not None:
             raise InvalidInput("fingerprint", self.fingerprint, "one together with a producer, or none")
-        if self.persistent is not None:
+        if self.persistent is not None and type(self.persistent) is not bool:
             check.flag("persistent", self.persistent)
         if self.callback is not None:
             self._check_callback(topic)

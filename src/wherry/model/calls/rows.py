@@ -39,8 +39,13 @@ class Rows:
     """Bytes that all of them count: bodies, envelopes and `ROW_BYTES` each."""
 
     def __post_init__(self) -> None:
-        self.body_bytes = sum(map(len, self.payloads))
-        self.size = self.body_bytes + len(self.payloads) * (len(self.envelope or b"") + ROW_BYTES)
+        payloads, each = self.payloads, ROW_BYTES if self.envelope is None else ROW_BYTES + len(self.envelope)
+        if len(payloads) == 1:
+            self.body_bytes = len(payloads[0])
+            self.size = self.body_bytes + each
+        else:
+            self.body_bytes = sum(map(len, payloads))
+            self.size = self.body_bytes + len(payloads) * each
 
     def __len__(self) -> int:
         return len(self.payloads)

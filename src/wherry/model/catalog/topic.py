@@ -71,6 +71,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
     counted: Literal["all", "waiting"] = "all"
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the number or the bytes of its messages have a bound."""
+        return self.messages_max is not None or self.bytes_max is not None
+
     def checked(self) -> Topic:
         """Return this topic, or raise `InvalidInput` for the first field that breaks a rule."""
         self.check_fields()

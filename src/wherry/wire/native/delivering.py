@@ -11,7 +11,7 @@ from wherry.model import ipc
 from wherry.model.calls import lease as values
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.schema import payload_bytes
-from wherry.wire.native.codec.deliveries import encode_deliver, encode_deliver_arrow
+from wherry.wire.native.codec.deliveries import encode_deliver, encode_deliver_arrow, encode_deliver_one
 from wherry.wire.native.codec.frames import Chunk
 from wherry.wire.native.codec.rows import PLAIN, DeliveredRow, RowFields
 
@@ -30,6 +30,10 @@ _FIELDS = ("key", "headers", "priority", "due", "expires", "id", "envelope")
 
 def frames_of(stream: int, delivery: DeliveryPort, *, arrow: bool) -> list[Chunk]:
     """Return a delivery as one frame; `arrow`: whether the client reads Arrow."""
+    rows = delivery.rows
+    if rows is not None and len(rows) == 1 and rows[0][5:] == _NO_FIELDS:
+        offset, partition, attempt, published_us, payload = rows[0][:5]
+        return [encode_deliver_one(stream, delivery.tokens[0], partition, offset, published_us, attempt, payload)]
     if arrow and len(delivery) >= ARROW_ROWS:
         batch = delivery.present.append_column(_LEASE, pa.array(delivery.lease_column(), pa.int64()))
         small = payload_bytes(batch) < COPIED_BYTES_MAX

@@ -11,8 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from wherry.broker.port.consume import SettlerPort
 from wherry.model.calls.lease import NamedPart, OffsetRanges
 from wherry.model.errors import NotFound, WherryError
@@ -157,7 +155,7 @@ def _part(part: SettlePart) -> NamedPart:
         return token, None
     first, count = ranges[0]
     if len(ranges) == 1:
-        return token, np.array((first,), np.int64) if count == 1 else OffsetRanges([(first, first + count)])
+        return token, OffsetRanges([(first, first + count)])
     return token, OffsetRanges.of([(first, first + count) for first, count in ranges])
 
 

@@ -24,6 +24,8 @@ from wherry.wire.native.codec.rows import DeliveredRow, decode_delivered, encode
 
 _U32 = Struct("<I")
 _PART = Struct("<QHHI")
+_ONE = Struct("<IBBHIQHHIQqIHB")
+"""Header, part and row of a message that has nothing but a payload."""
 _lease_of = itemgetter(0, 1)
 
 
@@ -40,6 +42,22 @@ def decode_credit(body: bytes) -> int:
     if not messages:
         raise WireFault("client", "messages", 0, "a number from 1 to 4294967295")
     return int(messages)
+
+
+def encode_deliver_one(
+    stream: int, token: int, partition: int, offset: int, published_us: int, attempt: int, payload: bytes
+) -> bytes:
+    """Return a DELIVER of one message that has nothing but a payload: the same bytes as `encode_deliver`.
+
+    Examples
+    --------
+    >>> row = DeliveredRow(77, 0, 12, 1_800_000_000_000_000, 1, b"hi")
+    >>> encode_deliver_one(3, *row[:6]) == encode_deliver(3, [row])
+    True
+    """
+    length = _ONE.size - HEADER.size + len(payload)
+    head = (length, Kind.DELIVER, 0, 0, stream, token, partition, 0, 1, offset, published_us, len(payload), attempt, 0)
+    return _ONE.pack(*head) + payload
 
 
 def encode_deliver(stream: int, rows: Sequence[DeliveredRow]) -> bytes:
