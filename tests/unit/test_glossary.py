@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
 _ORDINARY = """
-account, add, available, barrier, blob, boot, bulk, call, cause, channel, checksum, chunk, clear, command, complete,
+account, add, available, barrier, blob, boot, bulk, cause, channel, checksum, chunk, clear, command, complete,
 content, credential, cursor, data, delay, delayed, describe, drop, edit, endpoint, engine, event, example, exporter,
 extend, fail, fault, fetch, filter, finish, flow, format, get, group, handle, handler, hook, import, in flight, index,
-info, kill, kind, lock, look, member, metadata, mode, move, notification, options, out, packet, pending, perf, place,
+info, kill, kind, lock, look, metadata, mode, move, notification, options, out, packet, pending, perf, place,
 plan, poll, prepare, process, proxy, publisher, query, range, read, receive, record, remove, result, return, rule,
 safe, scenario, scope, send, shutdown, signal, start, state, status, subject, tags, tell, tenant, timers, touch,
 truncate, try, up, update, view, worker
@@ -33,7 +33,6 @@ OTHER_USES = {
     "grave": ("the name of a topic of the simulator", ("sim/plan.py",)),
     "keep alive": ("of HTTP", ("wire/http/", "client/link/")),
     "peek": ("at the front of an index", ("core/", "sim/plants/")),
-    "registry": ("Prometheus's, and one of services", ("broker/metrics/", "docs/promises.md")),
     "revoke": ("a permission of RabbitMQ", ("wire/amqp/management/",)),
     "sequence number": ("of a producer's call", ("model/", "sim/clients/", "core/", "docs/flight.md")),
 }

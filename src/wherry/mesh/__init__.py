@@ -1,0 +1,1 @@
+"""Who is there, and who provides what: membership by gossip, and registries of services. Knows no wire, no broker."""
