@@ -49,7 +49,8 @@ def test_too_many_methods_and_too_many_bytes_are_refused():
 
 
 def test_a_roster_reports_changes_only():
-    roster, changed = Roster(), []
+    roster = Roster()
+    changed: list[str] = []
     stop = roster.watch(changed.append)
     roster.replace("billing", [instance("b"), instance("a")])
     assert [each.id for each in roster.of("billing")] == ["a", "b"]
