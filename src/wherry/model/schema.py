@@ -212,7 +212,12 @@ def absent(name: str, rows: int) -> pa.Array:
 def _absent(name: str, rows: int) -> pa.Array:
     if name == "priority":
         return pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16))
-    return pa.nulls(rows, MESSAGE.field(name).type)
+    return nulls(rows, MESSAGE.field(name).type)
+
+
+def nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of nulls. The maps of `pa.nulls` have children as long, which each slice is written with."""
+    return pa.nulls(1, kind).take(pa.array(np.zeros(rows, np.int64))) if pa.types.is_map(kind) else pa.nulls(rows, kind)
 
 
 def _alike(value: int, rows: int) -> pa.Array:

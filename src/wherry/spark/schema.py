@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from wherry.model.errors import InvalidInput
+from wherry.model.schema import nulls
 from wherry.spark.avro import spark_type
 from wherry.spark.options import Options
 
@@ -194,7 +195,7 @@ class Caster:
             return self._same(field, rows, lambda: pa.repeat(self._constants[field.name], rows))
         column = made[field.name] if field.name in made else batch.column(field.name)
         if column.null_count == rows:
-            return self._same(field, rows, lambda: pa.nulls(rows, field.type))
+            return self._same(field, rows, lambda: nulls(rows, field.type))
         if column.type == field.type:
             return column
         if pa.types.is_dictionary(column.type):

@@ -26,6 +26,7 @@ from wherry.model.schema import (
     MESSAGE,
     STORED,
     Message,
+    absent,
     compact,
     completed,
     content_bytes,
@@ -320,3 +321,11 @@ def test_a_plain_batch_with_a_payload_above_the_limit_is_refused_as_any_other():
         compact(plain_batch([b"ok", b"12345"], None), 4)
     assert str(found.value) == str(usual.value)
     assert compact(plain_batch([b"ok", b"1234"], None), 4).num_rows == 2
+
+
+def test_a_column_that_a_batch_does_not_have_takes_no_bytes_of_other_rows():
+    """`pa.nulls` of maps has children as long as the column: a block of a segment had those of the whole segment."""
+    for name in STORED:
+        column = absent(name, 100_000).slice(50_000, 10)
+        batch = pa.record_batch([column], names=[name])
+        assert len(batch.serialize()) < 2_000, name
