@@ -10,7 +10,7 @@ import pytest
 
 from tests.behaviour.world import RESTARTS, START_MS, Home, VirtualClock, drain, in_loop, in_virtual_time, reader_of
 from wherry import Broker, DeadFilter, Message, NotFound, NotWaiting, PublishOptions, Retry, StaleLease
-from wherry.journal.bodies.store import BodyStore
+from wherry.journal.bodies.segments.reading import ReadCache
 from wherry.model import limits
 
 ORDERS = ("fifo", "priority", "timeline")
@@ -424,11 +424,11 @@ async def test_millions_scheduled_on_disk_come_in_their_time_after_restarts_of_e
 
 def _reads(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> list[object]:
     """Blocks that are read from now on."""
-    read, reads = BodyStore._read, list[object]()
+    read, reads = ReadCache._read, list[object]()
 
-    async def counted(self: BodyStore, *place: Any) -> bool:
+    async def counted(self: ReadCache, *place: Any) -> bool:
         reads.append(place)
         return await read(self, *place)
 
-    monkeypatch.setattr(BodyStore, "_read", counted)
+    monkeypatch.setattr(ReadCache, "_read", counted)
     return reads

@@ -9,7 +9,8 @@ from tests.behaviour.world import Home, LoopClock, drain, in_loop, reader_of
 from wherry import Broker, Message, PublishOptions
 from wherry.broker.opening import start
 from wherry.broker.upkeep import housekeeping
-from wherry.journal.bodies import groups, segment
+from wherry.journal.bodies import groups
+from wherry.journal.bodies.segments import segment
 from wherry.journal.disk.disk import DiskEngine
 from wherry.sim.world.disk import SimDisk
 from wherry.sim.world.errors import Killed
@@ -34,7 +35,7 @@ async def test_a_pull_of_scattered_messages_with_memory_for_one_block_gets_on_in
         message = Message(payload=b"%03d/%d" % (rank, number), priority=rank, key=f"k{number % 50}")
         await broker.publish("t", [message], PublishOptions(partition=number % partitions))
     store = broker.shard.store
-    store.cache_bytes_max, store._read_bytes_max = 1, 1
+    store.cache_bytes_max, store.read_cache.bytes_max = 1, 1
     for group in store.overflow(broker.shard.committer.durable):
         await store.seal(group, broker.shard.wanted)
     assert store.cached_bytes == 0

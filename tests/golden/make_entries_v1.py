@@ -22,9 +22,9 @@ from wherry.core.apply.apply import apply
 from wherry.core.state import snapshot
 from wherry.core.state.state import State
 from wherry.journal import checkpoint, codec
-from wherry.journal.bodies import segment
 from wherry.journal.bodies.partition import CachedBatch
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments import segment
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
 from wherry.journal.disk.real_files import RealFiles

@@ -19,8 +19,8 @@ from wherry.core.state import snapshot
 from wherry.core.state.partition import ENDS
 from wherry.core.state.state import State
 from wherry.journal import checkpoint, codec
-from wherry.journal.bodies import segment
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments import segment
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.real_files import RealFiles
 from wherry.model import ops

@@ -14,7 +14,8 @@ from wherry.broker.commit.recovery import open_shard
 from wherry.broker.upkeep import backfill
 from wherry.broker.upkeep.housekeeping import CHECKPOINT_BYTES, Housekeeper
 from wherry.journal.bodies import store
-from wherry.journal.bodies.store import READ_BYTES_MAX, BodyStore
+from wherry.journal.bodies.segments.reading import READ_BYTES_MAX
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.disk import DiskEngine
 from wherry.journal.disk.files import Files
 from wherry.journal.disk.real_files import RealFiles

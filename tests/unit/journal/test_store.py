@@ -11,8 +11,9 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
 from wherry.core.state.bodies import Cold, together
-from wherry.journal.bodies import compaction, groups, segment
+from wherry.journal.bodies import groups
 from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.segments import compaction, segment
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.files import Bytes
 from wherry.model.errors import Corrupt
@@ -281,7 +282,7 @@ def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
     world = World()
     world.seal(world.put(400))
     each = int(world.store.snapshot().segments[0].blocks[4].max())
-    world.store._read_bytes_max = int(blocks * each)
+    world.store.read_cache.bytes_max = int(blocks * each)
     left = np.random.default_rng(3).permutation(400).astype(np.int64)
     loads = 0
     while len(left):
@@ -290,7 +291,7 @@ def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
         except Cold as cold:
             loads += 1
             asyncio.run(world.store.load(cold))
-            assert world.store._read_bytes <= max(world.store._read_bytes_max, each)
+            assert world.store.read_cache.bytes <= max(world.store.read_cache.bytes_max, each)
             assert len(world.store.sizes(1, 0, left[:50])) > 0, "what was loaded is there at once"
             continue
         assert len(sizes) > 0
@@ -303,7 +304,7 @@ def test_readers_that_push_each_other_out_of_the_cache_still_get_on():
     world = World()
     for partition in range(3):
         world.seal(world.put(64, partition=partition))
-    world.store._read_bytes_max = 1
+    world.store.read_cache.bytes_max = 1
 
     async def read(partition: int) -> None:
         for first in range(0, 64, 2):
@@ -321,7 +322,7 @@ def test_a_decision_with_several_questions_keeps_the_bodies_of_all():
     world = World()
     for partition in range(3):
         world.seal(world.put(16, partition=partition))
-    world.store._read_bytes_max = 1
+    world.store.read_cache.bytes_max = 1
 
     async def main() -> int:
         colds: list[Cold] = []
@@ -337,3 +338,56 @@ def test_a_decision_with_several_questions_keeps_the_bodies_of_all():
         raise AssertionError("it asks for ever")
 
     assert asyncio.run(main()) == 3
+
+
+def scattered(world: World, count: int) -> np.ndarray:
+    """Seal so many messages, with room for two of their blocks, and return their offsets in random order."""
+    world.seal(world.put(count))
+    world.store.read_cache.bytes_max = 2 * int(world.store.snapshot().segments[0].blocks[4].max())
+    return np.random.default_rng(5).permutation(count).astype(np.int64)
+
+
+def test_many_messages_of_more_blocks_than_memory_holds_are_found_by_reading_each_block_once(monkeypatch):
+    monkeypatch.setattr(segment, "BLOCK_ROWS_MAX", 256)
+    world = World()
+    offsets = scattered(world, 4_096)[:32]
+    blocks = world.store.snapshot().segments[0].blocks.shape[1]
+    reads = 0
+
+    def count() -> None:
+        nonlocal reads
+        reads += 1
+
+    world.files.reading = count
+    with pytest.raises(Cold) as cold:
+        world.store.sizes(1, 0, offsets)
+    asyncio.run(world.store.load(cold.value))
+    assert world.store.sizes(1, 0, offsets).tolist() == [len(b"%d" % offset) for offset in offsets]
+    batch, _ = world.store.deliver(1, 0, offsets, 1)
+    assert batch.column("payload").to_pylist() == [b"%d" % offset for offset in offsets]
+    assert reads == len(np.unique(offsets // 256)) <= blocks
+    assert world.store.read_cache.bytes <= world.store.read_cache.bytes_max
+    assert asyncio.run(world.look(int(offsets[0]) ^ 1)) == texts(int(offsets[0]) ^ 1), "the others of a block are read"
+
+
+def test_messages_that_are_far_larger_than_those_beside_them_do_not_fill_memory(monkeypatch):
+    monkeypatch.setattr(segment, "BLOCK_ROWS_MAX", 256)
+    world = World()
+    large = np.arange(0, 4_096, 256, dtype=np.int64)
+    batches = []
+    for first in range(0, 4_096, 256):
+        rows = compact([Message(payload=b"x" * (20_000 if n == 0 else 1)) for n in range(256)])
+        batches.append(CachedBatch(1, 0, first, rows, 7, first + 1, 0, first + 1))
+        world.store.put(batches[-1])
+    world.seal(batches)
+    cache = world.store.read_cache
+    cache.bytes_max = 3 * int(world.store.snapshot().segments[0].blocks[4].max())
+    loads, left = 0, large
+    while len(left):
+        try:
+            left = left[len(world.store.sizes(1, 0, left)) :]
+        except Cold as cold:
+            loads += 1
+            asyncio.run(world.store.load(cold))
+            assert cache.bytes <= cache.bytes_max + 30_000
+    assert loads < 3 * len(large)

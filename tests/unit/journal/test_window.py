@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies import window as windows
 from wherry.journal.bodies.partition import CachedBatch
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments import segment as segments
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.bodies.window import SegmentGone, Window
 from wherry.model.calls.where import Where

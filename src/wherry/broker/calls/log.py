@@ -17,8 +17,8 @@ from wherry.core.decide.span import LogRange, ReadBudget
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import TopicState
-from wherry.journal.bodies.nearby import Nearby, nearby
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments.nearby import Nearby, nearby
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.window import SegmentGone, Window, window
 from wherry.journal.disk.real_files import RealFiles
 from wherry.model import check, limits

@@ -15,12 +15,14 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 class Cold(Exception):
     """A decision needs bodies that are not in memory: load them and decide again. Nothing was changed.
 
-    `offsets` are the missing ones; `asked` are all offsets of the question, which must be in memory together.
+    `offsets` are the missing ones; `asked` are all offsets of the question, which must be in memory together;
+    `fewer_suffice`: the first of them would do, since the answer may be about fewer messages than asked.
     """
 
     def __init__(self, topic: int, partition: int, offsets: Int64, asked: Int64 | None = None) -> None:
         self.topic, self.partition, self.offsets = topic, partition, offsets
         self.asked = offsets if asked is None else asked
+        self.fewer_suffice = False
         super().__init__(f"{len(offsets)} bodies of topic {topic} partition {partition} are not in memory")
 
 

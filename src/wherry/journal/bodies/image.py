@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.journal.bodies.partition import CachedBatch, CachedRow
-from wherry.journal.bodies.segment import Segment, SegmentImage
+from wherry.journal.bodies.segments.segment import Segment, SegmentImage
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 

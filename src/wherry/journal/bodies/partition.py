@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from wherry.journal.bodies.merged import Merged, Slice
 from wherry.journal.bodies.places import Place, is_run, places_in
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments.reading import Block, among
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.singles import Columns, columns_of
 from wherry.journal.codec import Packed
 from wherry.model.row_batch import RowBatch
@@ -123,14 +124,6 @@ class CachedBatch:
         return CachedRow(self.topic, self.partition, self.base, self.published_us, self.position, self.index, self.gate)
 
 
-class Block(NamedTuple):
-    """A block of a segment in memory, as a full batch, and its offsets."""
-
-    batch: pa.RecordBatch
-    offsets: Int64
-    published_us: Int64
-
-
 class PartitionBodies:
     """Bodies of one partition by offset. Rows of dropped batches are swept when they are more than half."""
 
@@ -226,14 +219,15 @@ class PartitionBodies:
     def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Place], Int64 | None]:
         places: list[Place] = []
         found = np.zeros(len(offsets), np.bool_)
-        for segment, number in self.blocks_for(np.sort(offsets)):
+        order = np.argsort(offsets)
+        ascending = offsets[order]
+        for segment, number in self.blocks_for(ascending):
             block = self.loaded.get((segment.path, number))
             if block is None:
                 continue
-            index = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
-            mine = np.flatnonzero(block.offsets[index] == offsets)
+            rows, here = among(block.offsets, ascending)
+            mine = order[here]
             if len(mine):
-                rows = index[mine]
                 found[mine] = True
                 places.append(Place(at[mine], block.batch, rows, block.published_us[rows], 0))
         return places, None if found.all() else offsets[~found]

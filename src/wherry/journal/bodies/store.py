@@ -8,7 +8,6 @@ is written once, to the journal.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
@@ -17,30 +16,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.core.index.offsets import starts
 from wherry.core.state.bodies import Cold
-from wherry.journal.bodies import segment as segments
-from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.groups import groups_of, needed_rows, offsets_of
 from wherry.journal.bodies.image import StoreImage, StoreSnapshot
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import Block, CachedBatch, PartitionBodies
+from wherry.journal.bodies.partition import CachedBatch, PartitionBodies
 from wherry.journal.bodies.places import BatchPiece, Place
 from wherry.journal.bodies.rows import RowsAt, rows_between
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments import segment as segments
+from wherry.journal.bodies.segments.compaction import SparseSegments, Wants
+from wherry.journal.bodies.segments.reading import READ_BYTES_MAX, ReadCache
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.singles import Single, singles_at
 from wherry.journal.disk.files import Files
-from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, delivered
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-BlockKey: TypeAlias = tuple[tuple[int, int], str, int]
-"""A block: topic and partition, path of its segment, number of the block."""
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
 """Returns which messages of a partition are still needed."""
 
 CACHE_BYTES_MAX = 256 << 20
-READ_BYTES_MAX = 128 << 20
 OLDEST_SCAN_MAX = 64
 """Batches that the search for the oldest journaled batch goes through: transient batches may come before it."""
 
@@ -55,12 +50,8 @@ class BodyStore:
         self._partitions: dict[tuple[int, int], PartitionBodies] = {}
         self._order: dict[tuple[int, int, int], CachedBatch] = {}
         """Batches in memory, oldest first."""
-        self._recent: OrderedDict[BlockKey, int] = OrderedDict()
-        """Blocks in memory and their bytes, the most recently used last."""
-        self._loading = asyncio.Lock()
+        self.read_cache = ReadCache(files, self._partitions, read_bytes_max)
         self._sealing = asyncio.Lock()
-        self._read_bytes = 0
-        self._read_bytes_max = read_bytes_max
         self._next_segment = 1
         self._run: tuple[tuple[int, int, int, int], list[RowsAt]] | None = None
         """The run that was measured last, by topic, partition, first and stop: it is delivered next."""
@@ -138,12 +129,12 @@ class BodyStore:
         """
         try:
             places = self._places(topic, partition, offsets)
-        except Cold:
-            fitting = self._fitting(topic, partition, offsets, self._read_bytes_max // share)
+        except Cold as cold:
+            fitting = self.read_cache.fitting(topic, partition, offsets, share)
             if fitting == len(offsets):
+                cold.fewer_suffice = True
                 raise
-            offsets = offsets[:fitting]
-            places = self._places(topic, partition, offsets)
+            return self.sizes(topic, partition, offsets[:fitting], share=share)
         if len(places) == 1 and isinstance(places[0].at, slice):
             return places[0].sizes()
         sizes = np.empty(len(offsets), np.int64)
@@ -195,28 +186,6 @@ class BodyStore:
             return None
         return [column[0].as_py() for column in batch.columns]
 
-    def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
-        """Return how many of the first messages are in blocks of at most `size_max` bytes together; at least one."""
-        order = np.argsort(offsets)
-        ascending = offsets[order]
-        begins, sizes = [], []  # for each block: the index of the first message that needs it, and its bytes
-        bodies = self._partitions.get((topic, partition))
-        for segment in bodies.segments if bodies is not None else ():
-            low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
-            if low < high:
-                numbers = np.searchsorted(segment.blocks[1], ascending[low:high])
-                first = starts(numbers)
-                begins.append(np.minimum.reduceat(order[low:high], first))
-                sizes.append(segment.blocks[4, numbers[first]])
-        if not begins:
-            return len(offsets)
-        begin = np.concatenate(begins)
-        needed = np.argsort(begin)
-        over = np.cumsum(np.concatenate(sizes)[needed]) > size_max
-        ends = begin[needed][over]
-        ends = ends[ends > 0]
-        return int(ends[0]) if len(ends) else len(offsets)
-
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
         """See `Bodies`."""
         schema = pa.schema([MESSAGE.field(name) for name in columns])
@@ -244,78 +213,12 @@ class BodyStore:
         return ([], []) if bodies is None else bodies.between(start, stop)
 
     async def load(self, *colds: Cold) -> None:
-        """Read bodies from segments into memory, so that the decision that needed them can be made again at once.
-
-        `colds` are all questions that the decision has asked so far: their bodies must be in memory together. One
-        caller at a time loads, and decides again in the same turn of the event loop in which this returns, so that no
-        other caller can evict its blocks before.
-        """
-        newest = colds[-1]
-        needed = {block: segment for cold in colds for block, segment in self._blocks_needed(cold)}
-        if not self._blocks_needed(newest):
-            raise _lost(newest, newest.offsets)
-        async with self._loading:
-            for block in [block for block in needed if block in self._recent]:
-                self._recent.move_to_end(block)
-            for block, segment in needed.items():
-                if block not in self._recent and not await self._read(block, segment):
-                    return  # the segment was compacted or deleted: the decision has to ask again
-                self._evict(len(needed))
-            self._check_found(newest, list(needed))
-
-    def _blocks_needed(self, cold: Cold) -> list[tuple[BlockKey, Segment]]:
-        key = (cold.topic, cold.partition)
-        bodies = self._partitions.get(key)
-        blocks = bodies.blocks_for(np.sort(cold.asked)) if bodies is not None else []
-        return [((key, segment.path, number), segment) for segment, number in blocks]
-
-    async def _read(self, block: BlockKey, segment: Segment) -> bool:
-        """Read a block into memory; return False if its segment is no longer in use."""
-        assert self._files is not None
-        key, path, number = block
-        try:
-            batch = await segments.read_block(self._files, segment, number)
-        except OSError:
-            if self._has(segment):
-                raise
-            return False
-        if not self._has(segment):
-            return False
-        offsets = batch.column("offset").to_numpy()
-        published = batch.column("published").view(pa.int64()).to_numpy()
-        self._partitions[key].loaded[path, number] = Block(batch, offsets, published)
-        self._recent[block] = int(segment.blocks[4, number])
-        self._read_bytes += self._recent[block]
-        return True
+        """Read bodies from segments into memory: see `ReadCache.load`."""
+        await self.read_cache.load(*colds)
 
     def _has(self, segment: Segment) -> bool:
         bodies = self._partitions.get((segment.topic, segment.partition))
         return bodies is not None and segment in bodies.segments
-
-    def _evict(self, kept: int) -> None:
-        """Evict the least recently used blocks over the budget, but none of the last `kept`."""
-        while self._read_bytes > self._read_bytes_max and len(self._recent) > kept:
-            (key, path, number), size = self._recent.popitem(last=False)
-            self._read_bytes -= size
-            bodies = self._partitions.get(key)
-            if bodies is not None:
-                bodies.loaded.pop((path, number), None)
-
-    def _check_found(self, cold: Cold, blocks: list[BlockKey]) -> None:
-        """Raise `Corrupt` if a missing message is in no loaded block: asking again would never end."""
-        bodies = self._partitions.get((cold.topic, cold.partition))
-        if bodies is None:
-            return  # the topic was deleted meanwhile
-        wanted = np.sort(cold.offsets)
-        found = np.zeros(len(wanted), np.bool_)
-        for key, path, number in blocks:
-            if key == (cold.topic, cold.partition):
-                here = bodies.loaded[path, number].offsets
-                low, high = np.searchsorted(wanted, (here[0], here[-1] + 1))
-                mine = wanted[low:high]
-                found[low:high] |= here[np.searchsorted(here, mine)] == mine
-        if not found.all():
-            raise _lost(cold, wanted[~found])
 
     def is_over(self) -> bool:
         """Return whether memory holds more than its budget, so that a flush is due."""
@@ -469,7 +372,3 @@ class BodyStore:
     def segment_paths(self) -> set[str]:
         """Return the paths of the segments in use."""
         return {segment.path for bodies in self._partitions.values() for segment in bodies.segments}
-
-
-def _lost(cold: Cold, offsets: Int64) -> Corrupt:
-    return Corrupt("store", int(offsets[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset")

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from wherry.core.index.offsets import members
-from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.groups import needed_rows
 from wherry.journal.bodies.partition import CachedBatch
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments import segment as segments
+from wherry.journal.bodies.segments.segment import Segment
 from wherry.journal.bodies.store import BodyStore
 from wherry.model.calls.log import projection
 from wherry.model.calls.where import Where

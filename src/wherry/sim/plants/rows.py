@@ -1,4 +1,4 @@
-"""Planted bugs where a few messages travel as rows and runs of offsets, and where the loop itself syncs."""
+"""Planted bugs where few messages are rows and runs of offsets, are kept of a block, or are synced by the loop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from wherry.core.state.partition import Partition
 from wherry.core.state.reader import Reader
 from wherry.journal.bodies import merged
 from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.segments.reading import Block
 from wherry.journal.bodies.singles import Columns
 from wherry.model.row_batch import RowBatch
 from wherry.sim.patch import patched
@@ -142,6 +143,25 @@ def pack_settled_messages_as_new() -> Any:
     return patched(directory, "packed", make)
 
 
+def take_a_part_for_the_whole() -> Any:
+    """Keep some messages of a block, and do not read the others when they are asked for."""
+    return patched(Block, "only", lambda only: lambda self, offsets: only(self, offsets)._replace(is_whole=True))
+
+
+def keep_the_neighbours() -> Any:
+    """Keep other messages of a block than those that were asked for, under their offsets."""
+
+    def make(only: Any) -> Any:
+        def shifted(self: Block, offsets: Any) -> Block:
+            found = only(self, offsets)
+            count = len(found.offsets)
+            return found._replace(batch=self.batch.slice(self.batch.num_rows - count, count))
+
+        return shifted
+
+    return patched(Block, "only", make)
+
+
 ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "trust the page cache": (trust_the_page_cache, 0, ("ledger", "replay_equals_live", "BootRefused")),
     "lease a run twice": (lease_a_run_twice, 0, ("one_lease_at_a_time", "Corrupt")),
@@ -153,5 +173,7 @@ ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "settle a set without one": (settle_a_set_without_one, 0, ("acked_stays_acked", "replay_equals_live", "Corrupt")),
     "keep a set that is settled": (keep_a_set_that_is_settled, 0, ("replay_equals_live", "bounds_held", "audit")),
     "read the next row": (read_the_next_row, 0, ("ledger",)),
+    "take a part for the whole": (take_a_part_for_the_whole, 5, ("Corrupt",)),
+    "keep the neighbours": (keep_the_neighbours, 5, ("ledger",)),
     "lose the place in merged": (lose_the_place_in_merged, 0, ("ledger",)),
 }

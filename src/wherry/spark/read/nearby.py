@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 
-from wherry.journal.bodies.nearby import Nearby
+from wherry.journal.bodies.segments.nearby import Nearby
 from wherry.journal.bodies.window import SegmentGone
 from wherry.journal.disk.real_files import read_part
 from wherry.model.calls.where import Where

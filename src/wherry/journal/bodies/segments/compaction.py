@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.segments.segment import Segment
 
 Wants: TypeAlias = Callable[[int, int, int, int], int]
 """Returns an upper bound of the messages of a partition (topic, partition, from, to) that are needed; 0: none."""

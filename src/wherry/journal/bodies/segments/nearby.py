@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap64
 
-from wherry.journal.bodies.segment import BLOCK_COLUMNS, Segment
+from wherry.journal.bodies.segments.segment import BLOCK_COLUMNS, Segment
 from wherry.journal.bodies.window import Window
 
 

@@ -1,0 +1,1 @@
+"""Segments: their files, what is read of them, and which are written anew."""
