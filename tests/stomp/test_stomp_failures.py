@@ -16,11 +16,10 @@ def given(client: Raw, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     client.send("SEND", b"m", destination=f"/queue/{name}")
     found = client.expect("MESSAGE").headers["ack"]
 
-    async def full(*_arguments: object, **_named: object) -> None:
+    def full(*_: object) -> None:
         raise DiskFull(1_000, 0)
 
-    for method in ("ack", "nack", "dead_letter"):
-        monkeypatch.setattr(Settler, method, full)
+    monkeypatch.setattr(Settler, "_settle_now", full)
     return found
 
 

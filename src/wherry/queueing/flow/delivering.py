@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -158,6 +159,29 @@ class QueueDelivery:
             self._then.append(then)
         return first
 
+    def ack_soon(self, acked: Callable[[list[int], BaseException | None], None]) -> bool:
+        """Begin to settle the marked rows if all of them are acks, and call back; else return False.
+
+        Most settles are acks, and a lone ack needs no task so.
+        """
+        if len(self._marked) > 1 or "ack" not in self._marked:
+            return False
+        rows = self._marked.pop("ack")
+        self.let_go(rows)
+        self._settler.ack_soon(self.parts(rows), partial(acked, rows))
+        return True
+
+    async def ack_each(self, rows: list[int]) -> None:
+        """Ack rows one by one: those that are no longer on lease were settled over another wire, expired or purged."""
+        for row in rows:
+            with suppress(StaleLease):
+                await self._settle("ack", [row])
+
+    def failed(self, rows: list[int], fault: WherryError) -> None:
+        """Report to the connections of rows that these could not be settled."""
+        for holding, _ in self._held(rows):
+            holding.failed(fault)
+
     async def settle(self) -> None:
         """Settle the rows that were marked since the last call."""
         marked, self._marked = self._marked, {}
@@ -167,8 +191,7 @@ class QueueDelivery:
         try:
             await self._settle_all(marked, partial(_call_all, then))
         except WherryError as fault:
-            for holding, _ in self._held([row for rows in marked.values() for row in rows]):
-                holding.failed(fault)
+            self.failed([row for rows in marked.values() for row in rows], fault)
             raise
         finally:
             _call_all(then)  # called even if requeueing failed, since then nothing waits for it any more
@@ -280,6 +303,11 @@ class Settling:
         self._marked: dict[QueueDelivery, None] = {}
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._acks: dict[int, None] = {}
+        """The numbers of acks that are under way without a task, ascending."""
+        self._last_ack = 0
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Callers of `flush`, each with the number of the last ack that it waits for."""
 
     def add(
         self,
@@ -299,7 +327,30 @@ class Settling:
         self._scheduled = False
         if self._marked:
             marked, self._marked = self._marked, {}
-            self.run(_settle(list(marked)))
+            others = [each for each in marked if not self._ack(each)]
+            if others:
+                self.run(_settle(each.settle() for each in others))
+
+    def _ack(self, queue_delivery: QueueDelivery) -> bool:
+        number = self._last_ack + 1
+        if not queue_delivery.ack_soon(partial(self._acked, number, queue_delivery)):
+            return False
+        self._last_ack = number
+        self._acks[number] = None
+        return True
+
+    def _acked(self, number: int, queue_delivery: QueueDelivery, rows: list[int], fault: BaseException | None) -> None:
+        del self._acks[number]
+        if isinstance(fault, StaleLease):
+            if len(rows) > 1:
+                self.run(_settle([queue_delivery.ack_each(rows)]))
+        elif isinstance(fault, WherryError):  # any other is a fault of the broker, which reports it
+            queue_delivery.failed(rows, fault)
+            _log_not_settled(fault)
+        while self._flushes and next(iter(self._acks), self._last_ack + 1) > self._flushes[0][0]:
+            _, flushed = self._flushes.popleft()
+            if not flushed.done():
+                flushed.set_result(None)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, even if its caller is cancelled."""
@@ -310,6 +361,10 @@ class Settling:
     async def flush(self) -> None:
         """Wait until everything that was added so far is settled."""
         self._end_of_turn()
+        if self._acks:
+            flushed = asyncio.get_running_loop().create_future()
+            self._flushes.append((self._last_ack, flushed))
+            await flushed
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -320,12 +375,16 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
         calls.pop()()
 
 
-async def _settle(marked: list[QueueDelivery]) -> None:
+async def _settle(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Settle deliveries; the entries of all are submitted before the first is awaited."""
-    for answer in await asyncio.gather(*(queue_delivery.settle() for queue_delivery in marked), return_exceptions=True):
+    for answer in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(answer, StaleLease):
             continue  # the queue was purged, deleted, or its messages expired
         if isinstance(answer, WherryError):
-            _log.warning("messages were not settled, and will be delivered again", extra={"why": str(answer)})
+            _log_not_settled(answer)
         elif isinstance(answer, BaseException):
             raise answer
+
+
+def _log_not_settled(fault: WherryError) -> None:
+    _log.warning("messages were not settled, and will be delivered again", extra={"why": str(fault)})
