@@ -188,6 +188,7 @@ class Waiters:
     def _serve(self, line: WaitLine, subscription: SubscriptionState) -> None:
         wakeups, subscription.wakeups = subscription.wakeups, {}
         woken: WaiterSet = {}
+        is_more = False
         for cause, event in wakeups.items():
             if isinstance(cause, str):
                 waiter = self._with_room(line, subscription, cause)
@@ -196,10 +197,12 @@ class Waiters:
             if waiter is None:
                 continue
             if waiter in woken:  # what it took is not sent yet: whether its client reads is known in the next turn
-                self.pass_on(subscription, WakeUp(cause, event))
+                is_more = True
                 continue
             woken[waiter] = None
             line.wake(waiter, WakeUp(cause, event))
+        for waiter in woken if is_more else ():  # all with room had their turn: each looks again, not each partition
+            self.pass_on(subscription, WakeUp(waiter.consumer.id, subscription.events))
         self._watch(line, subscription)
 
     def _waiter_for(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
