@@ -331,7 +331,7 @@ class Consumer:
             leases = self._lease(messages, bytes_max)
         except (
             Exception
-        ):  # the task tries again, and loads or raises: other waiters of this turn are woken all the same
+        ):  # the task tries again, and loads or raises; other waiters of this turn are woken all the same
             return False
         if not leases:
             missed[wake_up.cause] = wake_up.event
