@@ -138,7 +138,7 @@ int wherry_connect(struct wherry **client, const char *url, const struct wherry_
 
 /* Closes the connection if it is open, as wherry_close does, and connects again: tries with a growing pause until one
  * try succeeds, the time is over, or the server refuses for a reason that stays, such as a wrong key. Streams are
- * subscribed again, with the credit that they began with. Requests without an answer are answered with WHERRY_CLOSED. */
+ * subscribed again, with the credit that they began with. Requests without an answer get WHERRY_CLOSED. */
 int wherry_reconnect(struct wherry *client, int timeout_ms, struct wherry_error *error);
 
 /* Waits for answers under way, sends GOODBYE, waits until the server has closed, and frees the connection; with
