@@ -5,18 +5,18 @@ import { h, icon, put, say } from "./dom.js";
 import { zone } from "./format.js";
 import { follow, forget, listen, live, locked } from "./live.js";
 import { button, dialog, failed, field, input, toast } from "./parts.js";
-import { show as clusterPage } from "./page-cluster.js";
-import { show as connectionsPage } from "./page-connections.js";
-import { show as deadPage } from "./page-dead.js";
-import { show as keysPage } from "./page-keys.js";
-import { show as messagesPage } from "./page-messages.js";
-import { show as overviewPage } from "./page-overview.js";
-import { show as pipelinesPage } from "./page-pipelines.js";
-import { show as publishPage } from "./page-publish.js";
-import { show as schedulePage } from "./page-schedule.js";
-import { show as subscriptionsPage } from "./page-subscriptions.js";
-import { show as topicPage } from "./page-topic.js";
-import { show as topicsPage } from "./page-topics.js";
+import { show as clusterPage } from "./pages/cluster.js";
+import { show as connectionsPage } from "./pages/connections.js";
+import { show as deadPage } from "./pages/dead.js";
+import { show as keysPage } from "./pages/keys.js";
+import { show as messagesPage } from "./pages/messages.js";
+import { show as overviewPage } from "./pages/overview.js";
+import { show as pipelinesPage } from "./pages/pipelines.js";
+import { show as publishPage } from "./pages/publish.js";
+import { show as schedulePage } from "./pages/schedule.js";
+import { show as subscriptionsPage } from "./pages/subscriptions.js";
+import { show as topicPage } from "./pages/topic.js";
+import { show as topicsPage } from "./pages/topics.js";
 
 const PAGES = [
   ["", "Overview", overviewPage, "overview", "o"],

@@ -1,10 +1,10 @@
 // All topics: find one, make one.
 
-import { h, put } from "./dom.js";
-import { seg } from "./format.js";
-import { empty, field, input, page } from "./parts.js";
-import { topicTable } from "./page-overview.js";
-import { topicForm } from "./topic-form.js";
+import { h, put } from "../dom.js";
+import { seg } from "../format.js";
+import { empty, field, input, page } from "../parts.js";
+import { topicTable } from "./overview.js";
+import { topicForm } from "../topic-form.js";
 
 export function show({ root, live, query }) {
   const create = () => topicForm(null, (name) => (location.hash = `#/topics/${seg(name)}`));

@@ -1,11 +1,11 @@
 // What comes when: a timeline to zoom into, and each message with a way to cancel it or to move it.
 
-import { del, get, patch, query as asQuery } from "./api.js";
-import { h, put, s } from "./dom.js";
-import { ago, count, exact, fromInput, localInput, nodeNow, plural, seg, when } from "./format.js";
-import { attempt, button, confirmed, dialog, empty, field, input, loading, page, select, table, toast } from "./parts.js";
-import { topicNames } from "./page-messages.js";
-import { preview } from "./payload.js";
+import { del, get, patch, query as asQuery } from "../api.js";
+import { h, put, s } from "../dom.js";
+import { ago, count, exact, fromInput, localInput, nodeNow, plural, seg, when } from "../format.js";
+import { attempt, button, confirmed, dialog, empty, field, input, loading, page, select, table, toast } from "../parts.js";
+import { topicNames } from "./messages.js";
+import { preview } from "../payload.js";
 
 const SPAN_MAX = 20 * 31_557_600_000; // twenty years
 const LIMIT = 1_000, LISTED = 100, BINS = 60, MARKS_MAX = 80;

@@ -1,8 +1,8 @@
 // Spark: the subscriptions that its queries commit their progress to, and how to run a pipeline.
 
-import { h, put } from "./dom.js";
-import { count, duration, rate, seg, short } from "./format.js";
-import { copyLine, liveTable, page } from "./parts.js";
+import { h, put } from "../dom.js";
+import { count, duration, rate, seg, short } from "../format.js";
+import { copyLine, liveTable, page } from "../parts.js";
 
 /** Queries of Spark and archives read the log: their subscriptions move though nothing is delivered to a consumer. */
 const isSpark = (sub, point) => /^(spark|archive|pipeline)/.test(sub.name) || (!sub.consumers && !sub.delivered && point.settled > 0);

@@ -1,12 +1,12 @@
 // One topic: what it is set up as, how it does, its partitions and subscriptions.
 
-import { del, get } from "./api.js";
-import { lineChart } from "./charts.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count, duration, plural, rate, seg, short } from "./format.js";
-import { attempt, badge, button, confirmed, empty, facts, failed, liveTable, loading, page, table, toast } from "./parts.js";
-import { subscriptionForm, topicForm } from "./topic-form.js";
-import { standing } from "./page-subscriptions.js";
+import { del, get } from "../api.js";
+import { lineChart } from "../charts.js";
+import { h, put, say } from "../dom.js";
+import { bytes, count, duration, plural, rate, seg, short } from "../format.js";
+import { attempt, badge, button, confirmed, empty, facts, failed, liveTable, loading, page, table, toast } from "../parts.js";
+import { subscriptionForm, topicForm } from "../topic-form.js";
+import { standing } from "./subscriptions.js";
 
 const PARTITIONS = 50;
 

@@ -1,11 +1,11 @@
 // Dead letters by what they died of: look at them, send them back at a rate, or throw them away.
 
-import { get, post } from "./api.js";
-import { arrange, h, put, say } from "./dom.js";
-import { bytes, count, exact, plural, seg, when } from "./format.js";
-import { attempt, badge, button, confirmed, dialog, empty, facts, failed, field, input, loading, page, table, toast } from "./parts.js";
-import { bytesOf, payloadView, preview } from "./payload.js";
-import { topicNames } from "./page-messages.js";
+import { get, post } from "../api.js";
+import { arrange, h, put, say } from "../dom.js";
+import { bytes, count, exact, plural, seg, when } from "../format.js";
+import { attempt, badge, button, confirmed, dialog, empty, facts, failed, field, input, loading, page, table, toast } from "../parts.js";
+import { bytesOf, payloadView, preview } from "../payload.js";
+import { topicNames } from "./messages.js";
 
 const SHOWN = 100, CHOICES = 40;
 const RELOAD_MS = 5_000; // how often the cards follow what dies meanwhile

@@ -1,9 +1,9 @@
 // How the broker is doing, at a glance: rates, latency, lag, and each topic with its last minute.
 
-import { lineChart, sparkline, stateBar, TIMES } from "./charts.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count, decade, duration, rate, seconds, seg, short } from "./format.js";
-import { badge, empty, leftOff, liveTable, page } from "./parts.js";
+import { lineChart, sparkline, stateBar, TIMES } from "../charts.js";
+import { h, put, say } from "../dom.js";
+import { bytes, count, decade, duration, rate, seconds, seg, short } from "../format.js";
+import { badge, empty, leftOff, liveTable, page } from "../parts.js";
 
 const TILES = [
   ["Published", (t) => rate(t.published)],

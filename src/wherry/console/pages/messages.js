@@ -1,11 +1,11 @@
 // Look at messages without consuming them: by place, or found by id, key, header or time.
 
-import { del, get, query as asQuery, setAgain } from "./api.js";
-import { h, put } from "./dom.js";
-import { bytes, count, fromInput, localInput, seg, when } from "./format.js";
-import { attempt, badge, button, confirmed, copyLine, empty, facts, field, input, loading, page, select, table, toast } from "./parts.js";
-import { bytesOf, payloadView, preview } from "./payload.js";
-import { newest } from "./newest.js";
+import { del, get, query as asQuery, setAgain } from "../api.js";
+import { h, put } from "../dom.js";
+import { bytes, count, fromInput, localInput, seg, when } from "../format.js";
+import { attempt, badge, button, confirmed, copyLine, empty, facts, field, input, loading, page, select, table, toast } from "../parts.js";
+import { bytesOf, payloadView, preview } from "../payload.js";
+import { newest } from "../newest.js";
 
 const PAGE = 50;
 

@@ -1,10 +1,10 @@
 // Who reads, who is slow, who was cut off and why.
 
-import { del, get } from "./api.js";
-import { h, put } from "./dom.js";
-import { bytes, count, duration, rate, seg, short, when } from "./format.js";
-import { attempt, badge, button, confirmed, empty, field, input, leftOff, liveTable, loading, page, table, toast } from "./parts.js";
-import { subscriptionForm } from "./topic-form.js";
+import { del, get } from "../api.js";
+import { h, put } from "../dom.js";
+import { bytes, count, duration, rate, seg, short, when } from "../format.js";
+import { attempt, badge, button, confirmed, empty, field, input, leftOff, liveTable, loading, page, table, toast } from "../parts.js";
+import { subscriptionForm } from "../topic-form.js";
 
 const SLOW_MS = 60_000, BEHIND_MS = 5_000;
 const SORT_MS = 15_000; // rows change places this often at most: what lives must not jump

@@ -1,9 +1,9 @@
 // Who is connected: over HTTP as a count, over the native wire, AMQP and STOMP one by one where the node serves it; and who was cut off.
 
-import { get } from "./api.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count, duration, when } from "./format.js";
-import { attempt, badge, copyLine, loading, page, table } from "./parts.js";
+import { get } from "../api.js";
+import { h, put, say } from "../dom.js";
+import { bytes, count, duration, when } from "../format.js";
+import { attempt, badge, copyLine, loading, page, table } from "../parts.js";
 
 export async function show({ root, live, here }) {
   const tiles = ["HTTP connections", "Requests under way", "Waiting requests", "Native sessions", "STOMP sessions"].map((name) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));

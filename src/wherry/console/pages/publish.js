@@ -1,10 +1,10 @@
 // Publish by hand: one message, or many alike.
 
-import { again as kept, post } from "./api.js";
-import { h, put } from "./dom.js";
-import { count, fromInput, localInput, nodeNow, plural, seg } from "./format.js";
-import { attempt, button, copyLine, empty, field, input, loading, page, select, toast } from "./parts.js";
-import { topicNames } from "./page-messages.js";
+import { again as kept, post } from "../api.js";
+import { h, put } from "../dom.js";
+import { count, fromInput, localInput, nodeNow, plural, seg } from "../format.js";
+import { attempt, button, copyLine, empty, field, input, loading, page, select, toast } from "../parts.js";
+import { topicNames } from "./messages.js";
 
 const COUNT_MAX = 10_000;
 

@@ -1,9 +1,9 @@
 // API keys: who may do what. The secret of a key is shown once, when it is made.
 
-import { del, get, key, post } from "./api.js";
-import { h, put } from "./dom.js";
-import { fromInput, when } from "./format.js";
-import { attempt, badge, button, confirmed, copyLine, dialog, empty, field, input, loading, page, select, table, toast } from "./parts.js";
+import { del, get, key, post } from "../api.js";
+import { h, put } from "../dom.js";
+import { fromInput, when } from "../format.js";
+import { attempt, badge, button, confirmed, copyLine, dialog, empty, field, input, loading, page, select, table, toast } from "../parts.js";
 
 export async function show({ root, here }) {
   put(root, loading());

@@ -1,9 +1,9 @@
 // This node, and one day its cluster: it says plainly which of the two it shows.
 
-import { get } from "./api.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count } from "./format.js";
-import { badge, page } from "./parts.js";
+import { get } from "../api.js";
+import { h, put, say } from "../dom.js";
+import { bytes, count } from "../format.js";
+import { badge, page } from "../parts.js";
 
 const ROWS = [
   ["Journal", (b) => bytes(b.journal_bytes)],
