@@ -1,4 +1,4 @@
-// All topics: find one, make one.
+// All topics: find one, create one.
 
 import { h, put } from "../dom.js";
 import { seg } from "../format.js";
@@ -18,7 +18,7 @@ export function show({ root, live, query }) {
     const wanted = last.figures.topics.length ? "table" : "empty";
     if (wanted !== shown) {
       shown = wanted;
-      put(place, wanted === "table" ? topics.el : empty("No topics yet", "Make the first one here, or from a shell:", "wherry topic create orders --partitions 4", h("button", { class: "primary", type: "button", onclick: create }, "New topic")));
+      put(place, wanted === "table" ? topics.el : empty("No topics yet", "Create the first one here, or from a shell:", "wherry topic create orders --partitions 4", h("button", { class: "primary", type: "button", onclick: create }, "New topic")));
     }
     if (wanted === "table") topics.update(last, (each) => each.name.toLowerCase().includes(search.value.toLowerCase()));
   };
