@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.figure import Figure
-from bench.lone import amqp, before, delays, index, many, node, paced, priority, queues, requests, transient
+from bench.lone import amqp, before, delays, index, inside, many, node, paced, priority, queues, requests, transient
 
 PARTS: dict[str, Callable[[int], list[Figure]]] = {
     "paced": paced.figures,
@@ -20,6 +20,7 @@ PARTS: dict[str, Callable[[int], list[Figure]]] = {
     "requests": requests.figures,
     "queues": queues.figures,
     "index": index.figures,
+    "inside": inside.figures,
     "transient": transient.figures,
     "node": node.figures,
     "before": before.figures,
