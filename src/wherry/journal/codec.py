@@ -29,6 +29,8 @@ from wherry.model.schema import stored_schema
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
+_PADDING = tuple(bytes(length) for length in range(_ALIGN))
+_INT64 = np.dtype("<i8")
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +48,7 @@ class Undecodable(Exception):
 def pack_array(value: object) -> bytes:
     """Encode an array as little-endian int64."""
     if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value, "<i8").tobytes()
+        return value.tobytes() if value.dtype == _INT64 else value.astype(_INT64).tobytes()
     raise NotImplementedError(f"{type(value)} has no place in the journal")
 
 
@@ -77,26 +79,29 @@ def columns_of(op: AnyOp) -> int | None:
 
 def encode(entry: Entry) -> tuple[ByteChunks, int, Entry]:
     """Encode an entry: return chunks to write, their size, and the same entry with the batches to keep in memory."""
-    bodies = [_body(batch) for batch in entry.batches]
-    control = _ENCODER.encode(Control(entry.at_us, entry.ops, [size for _, _, size in bodies]))
-    head = _LENGTH.pack(len(control)) + control
-    parts: ByteChunks = [head + _padding(len(head))]
-    total = len(parts[0])
-    for _, body, size in bodies:
-        parts += body
-        pad = _padding(size)
-        if pad:
-            parts.append(pad)
-        total += size + len(pad)
-    return parts, total, Entry(entry.at_us, entry.ops, [kept for kept, _, _ in bodies], entry.volatile)
-
-
-def _body(batch: pa.RecordBatch | RowBatch) -> tuple[pa.RecordBatch | RowBatch, ByteChunks, int]:
-    """Return the batch to keep, its bytes as chunks to write, and their size."""
-    if not isinstance(batch, RowBatch):
-        return adopt(batch)
-    body = _ROWS_ENCODER.encode(batch.bodies())
-    return batch, [body], len(body)
+    chunks: ByteChunks = []
+    kept: list[pa.RecordBatch | RowBatch] = []
+    lengths: list[int] = []
+    total, is_small = 0, True
+    for batch in entry.batches:
+        if isinstance(batch, RowBatch):
+            body = _ROWS_ENCODER.encode(batch.bodies())
+            kept.append(batch)
+            chunks.append(body)
+            size = len(body)
+        else:
+            own, body_chunks, size = adopt(batch)
+            kept.append(own)
+            chunks += body_chunks
+            is_small = False
+        chunks.append(_PADDING[-size % _ALIGN])
+        lengths.append(size)
+        total += size + -size % _ALIGN
+    control = _ENCODER.encode(Control(entry.at_us, entry.ops, lengths))
+    head = _LENGTH.pack(len(control)) + control + _PADDING[-(_LENGTH.size + len(control)) % _ALIGN]
+    if is_small:
+        return [b"".join((head, *chunks))], len(head) + total, entry
+    return [head, *chunks], len(head) + total, Entry(entry.at_us, entry.ops, kept, entry.volatile)
 
 
 class Packed(NamedTuple):
@@ -141,7 +146,3 @@ def decode(body: Bytes) -> Entry:
         return Entry(control.at_us, control.ops, [each.unpack() for each in packed])
     except UNREADABLE as fault:
         raise Undecodable(str(fault)) from fault
-
-
-def _padding(size: int) -> bytes:
-    return b"\0" * (-size % _ALIGN)

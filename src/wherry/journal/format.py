@@ -156,22 +156,19 @@ def parse_file_header(data: Bytes) -> FileHeader | NoHeader | Broken | Unsupport
     return FileHeader(first, size, seed)
 
 
-def encode_header(position: int, synced: int, parts: Sequence[Bytes], length: int, seed: int) -> bytes:
-    """Return the frame header for a body of `length` bytes, given in parts that are not joined."""
-    body_crc = 0
-    for part in parts:
-        body_crc = _crc(body_crc, part)
-    fields = FRAME_FIELDS.pack(FRAME_MAGIC, VERSION, 0, 0, position, synced, length, body_crc)
-    return fields + _CHECKSUM.pack(_crc(seed, fields))
-
-
 def encode_frame(position: int, synced: int, parts: Sequence[Bytes], seed: int) -> list[Bytes]:
-    """Return what to write for a frame: header, the parts themselves, padding."""
-    length = byte_count(parts)
-    frame = [encode_header(position, synced, parts, length, seed), *parts]
-    if length % ALIGNMENT:
-        frame.append(_PADDING[-length % ALIGNMENT])
-    return frame
+    """Return what to write for a frame: header, the parts themselves, which are not joined, and padding."""
+    length = body_crc = 0
+    for part in parts:
+        if isinstance(part, bytes):
+            length += len(part)
+            body_crc = google_crc32c.extend(body_crc, part)
+        else:
+            length += memoryview(part).nbytes
+            body_crc = _crc(body_crc, part)
+    fields = FRAME_FIELDS.pack(FRAME_MAGIC, VERSION, 0, 0, position, synced, length, body_crc)
+    head = fields + _CHECKSUM.pack(google_crc32c.extend(seed, fields))
+    return [head, *parts, _PADDING[-length % ALIGNMENT]]
 
 
 def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | NoHeader | Broken | Unsupported:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -40,6 +41,9 @@ AVERAGE_GROUPS = 16
 
 PENDING_BYTES_MAX = 64 << 20
 """Most bytes submitted and not yet written; beyond it producers wait."""
+
+_PARTS = itemgetter(0)
+"""What is written of a pending entry."""
 
 
 class Committer:
@@ -137,7 +141,7 @@ class Committer:
         if self.pending_bytes > AT_ONCE_BYTES_MAX or self._average_bytes > LONE_BYTES_MAX:
             return False
         began = perf_counter()
-        outcome = self._writer.append_at_once([parts for parts, _ in self._pending], self.durable)
+        outcome = self._writer.append_at_once(list(map(_PARTS, self._pending)), self.durable)
         if outcome is None:
             return False
         entries, size = len(self._pending), self.pending_bytes
@@ -187,9 +191,11 @@ class Committer:
             raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")
 
     def _release(self) -> None:
-        ready = [call for position, call in self._waiters if position <= self.durable]
-        self._waiters = [each for each in self._waiters if each[0] > self.durable]  # before a call changes it
-        for call in ready:
+        waiters, self._waiters = self._waiters, []  # before a call changes it
+        ready: list[tuple[int, WhenDurable]] = []
+        for each in waiters:
+            (ready if each[0] <= self.durable else self._waiters).append(each)
+        for _, call in ready:
             call(None)
         if self._room is not None and not self.is_full():
             self._room.set_result(None)

@@ -33,6 +33,8 @@ class JournalRoom:
         self._settles_min = writer.reserve_bytes * 3 // 4
         """Room for settles that is in the reserve of the writer."""
         self._settles_max = int(SETTLES_SHARE * writer.file_bytes)
+        self._openings = writer.reserve_bytes // OPENINGS_SHARE
+        """Room for openings."""
 
     def left(self, size: int, entries: int, *, essential: bool) -> int | None:
         """Return None if so many bytes fit, else how many do. Essential entries add no messages."""
@@ -49,7 +51,7 @@ class JournalRoom:
 
     def bytes_of_settle(self, messages: int) -> int:
         """Return the most bytes of an entry that settles so many messages, with what opening may need."""
-        return ENTRY_HEAD_BYTES + 64 * messages + self._for_openings()
+        return ENTRY_HEAD_BYTES + 64 * messages + self._openings
 
     def admits_expiry(self, size: int) -> bool:
         """Return whether an entry with operations of so many bytes fits; else messages stay, though they expired.
@@ -57,7 +59,7 @@ class JournalRoom:
         The room for settles is left: dead letters free nothing, and without a settle nothing else would.
         """
         whole = ENTRY_HEAD_BYTES + size
-        others = self._for_openings() + self._for_settles()
+        others = self._openings + self._for_settles()
         return whole <= self._writer.entry_bytes_max and self.left(whole + others, 1, essential=True) is None
 
     def kept_for_settles(self) -> int:
@@ -74,6 +76,3 @@ class JournalRoom:
         own.
         """
         return min(SETTLE_BYTES * self._store.cached_messages, self._settles_max)
-
-    def _for_openings(self) -> int:
-        return self._writer.reserve_bytes // OPENINGS_SHARE

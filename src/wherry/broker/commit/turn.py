@@ -50,22 +50,25 @@ class Turn:
         phases = self._phases
         try:
             for phase, calls in enumerate(phases):
-                if calls:
-                    phases[phase] = []
-                    self._make(phase, calls)
+                if not calls:
+                    continue
+                phases[phase] = []
+                left = iter(calls)
+                for call in left:
+                    try:
+                        call()
+                    except (Exception, asyncio.CancelledError) as fault:
+                        _report(call, fault)
+                    except BaseException:  # a KeyboardInterrupt: the calls that were not made have their turn
+                        phases[phase][:0] = left
+                        raise
         finally:
             self._is_scheduled = False
             if any(phases):
                 self._schedule()
 
-    def _make(self, phase: int, calls: list[Call]) -> None:
-        """Make calls; an exception of one is reported as that of any callback, and the others are made."""
-        for number, call in enumerate(calls, 1):
-            try:
-                call()
-            except (Exception, asyncio.CancelledError) as fault:
-                report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
-                asyncio.get_running_loop().call_exception_handler(report)
-            except BaseException:  # a KeyboardInterrupt: the calls that were not made have their turn
-                self._phases[phase][:0] = calls[number:]
-                raise
+
+def _report(call: Call, fault: BaseException) -> None:
+    """Report an exception of a call as that of any callback; the other calls are made."""
+    report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
+    asyncio.get_running_loop().call_exception_handler(report)

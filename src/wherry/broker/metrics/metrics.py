@@ -44,6 +44,9 @@ LONG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 ENTRIES = tuple(float(1 << power) for power in range(0, 13, 2))
 BYTES = tuple(float(1 << power) for power in range(10, 24, 2))
 
+GROUPS_MAX = 256
+"""Groups of entries that are counted together."""
+
 TOPICS_A_TURN = 100
 """Topics that are read before other tasks of the loop get their turn."""
 
@@ -116,6 +119,8 @@ class Metrics:
         self.publish, self.settle, self.loop_lag = Histogram(SHORT), Histogram(SHORT), Histogram(SHORT)
         self.pull, self.delivery = Histogram(LONG), Histogram(LONG)
         self.sync, self.group_entries, self.group_bytes = Histogram(SHORT), Histogram(ENTRIES), Histogram(BYTES)
+        self._groups: list[tuple[float, int, int]] = []
+        """Groups of entries that are not counted yet: seconds, entries and bytes."""
         self.requests: dict[tuple[str, int], Histogram] = {}
         """By route and class of status: as many as there are endpoints, however many paths are asked for."""
         self.deliveries: Counter[int] = Counter()
@@ -152,9 +157,17 @@ class Metrics:
 
     def synced(self, seconds: float, entries: int, size: int) -> None:
         """Count a group of entries that was written and synced."""
-        self.sync.observe(seconds)
-        self.group_entries.observe(entries)
-        self.group_bytes.observe(size)
+        self._groups.append((seconds, entries, size))
+        if len(self._groups) >= GROUPS_MAX:
+            self._count_groups()
+
+    def _count_groups(self) -> None:
+        """Count the groups that were noted since the last time, all together: a lone message pays for each call."""
+        if self._groups:
+            columns = np.array(self._groups, np.float64).T
+            for histogram, values in zip((self.sync, self.group_entries, self.group_bytes), columns, strict=True):
+                histogram.observe_all(values)
+            self._groups = []
 
     def delivered(
         self, subscription: SubscriptionState, batch: pa.RecordBatch | list[DeliveredRow], now_us: int
@@ -245,6 +258,7 @@ class Metrics:
         )
 
     def _timings(self) -> list[Timing]:
+        self._count_groups()
         timings = [
             self.publish.timing("wherry_publish_seconds", "From the call of a publish until its messages are durable"),
             self.settle.timing("wherry_settle_seconds", "From the call of a settle until it is durable"),

@@ -73,6 +73,8 @@ class DiskWriter:
         kept_back = self._writing_bytes + entries * FRAME_OVERHEAD_BYTES_MAX
         if not essential:
             kept_back += self._layout.reserve_bytes
+        if new_bytes + kept_back <= self.kept[-1].rest_bytes:  # there is at least so much room
+            return None
         left = max(0, self._room_bytes() - kept_back)
         return None if new_bytes <= left else left
 
@@ -112,20 +114,16 @@ class DiskWriter:
         """See `Writer.append_at_once`. Only into the rest of the current file, and while the disk is quick."""
         if self._writing.locked() or self._failed or self._closed or expected != self.last or not self._file.is_quick():
             return None
-        current, size = self.kept[-1], 0
-        for parts in bodies:
-            length = byte_count(parts)
-            if length > self.entry_bytes_max:
-                return None
-            size += frame_bytes(length)
-        if size > current.rest_bytes:
+        current = self.kept[-1]
+        group = b"".join(self._frames(bodies, current))
+        if len(group) > min(self.entry_bytes_max, current.rest_bytes):
             return None
         try:
-            self._file.write_at_once(current.end, self._frames(bodies, current))
+            self._file.write_at_once(current.end, [group])
         except OSError as error:
             self._failed = f"{type(error).__name__}: {error}".rstrip(": ")
             raise self._failure() from error
-        current.end += size
+        current.end += len(group)
         self.last += len(bodies)
         self.look_ahead()
         return Appended(self.last)
@@ -139,7 +137,8 @@ class DiskWriter:
 
     def look_ahead(self) -> None:
         """Have the next file allocated once this one is half full, so that rolling over does not wait for it."""
-        if self.kept[-1].end > self.kept[-1].header.size // 2:
+        current = self.kept[-1]
+        if current.end > current.header.size // 2:
             self._spares.grow_in_background()
 
     async def reconcile(self) -> int:
