@@ -35,6 +35,8 @@ A request passes through the loop several times, and may find the budget of anot
 LIGHT_SHARE, LIGHT_WINDOW_S = 0.04, 0.1
 """A connection is light if it uses at most this part of the loop, measured over this time."""
 
+LIGHT_USED_S = LIGHT_SHARE * LIGHT_WINDOW_S
+
 LIGHT_S = 0.002
 """A connection whose time is not measured is light if it was silent for so long."""
 
@@ -245,7 +247,9 @@ class Budget:
         self.shared, self._who = shared, who
         self._byte_s = BYTE_S
         self._left_s = self._whole_s = BUDGET_S
-        self._began = self._ended = 0.0
+        self._began = 0.0
+        self.ended_at = 0.0
+        """When the last step ended, or the one that is being measured began."""
         self._granted_s = 0.0
         """The unused rest of the time that the connection got by waiting in line."""
         self._used_s = 0.0
@@ -257,41 +261,47 @@ class Budget:
 
         Nothing may be awaited between this and `end`: the work of others would be counted.
         """
-        now = self.shared.clock()
+        shared = self.shared
+        now = shared.clock()
+        passed_s = now - self.ended_at
         self.is_stranger = is_stranger
-        self._used_s *= max(0.0, 1.0 - (now - self._ended) / LIGHT_WINDOW_S)
-        self._whole_s = STRANGER_S if is_stranger else self.shared.budget_s(self._who, now, is_light=self.is_light)
-        together = self.shared.strangers if is_stranger else self.shared.unqueued
-        refilled_s = 0.0 if together.is_empty(now) else SHARE * (now - self._ended)
-        self._left_s = min(self._whole_s, self._left_s + refilled_s)
-        self._ended = now  # a read that finds nothing begins a step and does not end it: refill only once
-        self._began = self.shared.used()
+        self._used_s *= 1.0 - passed_s / LIGHT_WINDOW_S if passed_s < LIGHT_WINDOW_S else 0.0
+        if is_stranger:
+            whole_s, together = STRANGER_S, shared.strangers
+        else:
+            whole_s, together = shared.budget_s(self._who, now, is_light=self._used_s <= LIGHT_USED_S), shared.unqueued
+        self._whole_s = whole_s
+        left_s = self._left_s if together.is_empty(now) else self._left_s + SHARE * passed_s
+        self._left_s = left_s if left_s < whole_s else whole_s
+        self.ended_at = now  # a read that finds nothing begins a step and does not end it: refill only once
+        self._began = shared.used()
 
     def end(self, size: int = 0) -> bool:
         """End the step, which handled `size` bytes; return whether the budget is used up."""
-        spent = self.shared.used() - self._began
+        shared = self.shared
+        spent = shared.used() - self._began
         self._left_s -= spent
         self._used_s += spent
-        self._ended = self.shared.clock()
+        self.ended_at = shared.clock()
         if size >= MEASURED_BYTES:
             self._byte_s = max(spent / size, self._byte_s / 2)
         if self.is_stranger:
-            self.shared.strangers.spend(spent)
+            shared.strangers.spend(spent)
         elif self._granted_s >= spent:
             self._granted_s -= spent
         else:
-            self.shared.unqueued.spend(spent - self._granted_s)
+            shared.unqueued.spend(spent - self._granted_s)
             self._granted_s = 0.0
         return self.is_used_up()
 
     @property
     def is_light(self) -> bool:
         """Whether the connection uses little of the loop."""
-        return not self.is_stranger and self._used_s <= LIGHT_SHARE * LIGHT_WINDOW_S
+        return not self.is_stranger and self._used_s <= LIGHT_USED_S
 
     def is_used_up(self) -> bool:
         """Return whether the connection has to wait in line."""
-        return self._left_s <= 0 or (self.is_stranger and self.shared.strangers.is_empty(self._ended))
+        return self._left_s <= 0 or (self.is_stranger and self.shared.strangers.is_empty(self.ended_at))
 
     def refill(self) -> bool:
         """Add a whole budget; return False if it only pays for time that was used beyond earlier ones."""
@@ -313,7 +323,8 @@ class Budget:
     def chunk_bytes(self) -> int:
         """Return how many bytes to read, by what is left of the budget."""
         most = CHUNK_ALONE_BYTES if self._whole_s == ALONE_S else CHUNK_BYTES
-        return max(CHUNK_BYTES_MIN, min(most, int(self._left_s / self._byte_s)))
+        wished = self._left_s / self._byte_s
+        return most if wished >= most else max(CHUNK_BYTES_MIN, int(wished))
 
 
 class TimedWork(Awaitable[T]):
@@ -409,13 +420,14 @@ class FairProtocol(asyncio.BufferedProtocol):
     def _handle_chunk(self, data: bytes) -> None:
         """Handle a chunk, for which the budget has begun a step; stop reading if the budget is used up."""
         self.data_received(data)
-        if self._budget.is_stranger:
+        budget = self._budget
+        if budget.is_stranger:
             self._count_stranger_bytes(len(data))
-        is_used_up = self._budget.end(len(data))
-        self.fair_loop.note_read(self, self.fair_loop.clock(), is_light=self._budget.is_light)
+        is_used_up = budget.end(len(data))
+        self.fair_loop.note_read(self, budget.ended_at, is_light=budget.is_light)
         if is_used_up:
             self.give_way()
-            if self._budget.is_stranger and self.fair_loop.strangers.is_empty(self.fair_loop.clock()):
+            if budget.is_stranger and self.fair_loop.strangers.is_empty(self.fair_loop.clock()):
                 self.fair_loop.stop_strangers()
 
     def _count_stranger_bytes(self, size: int) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from wherry.broker.commit.turn import Phase, Turn
 from wherry.model.calls.publish import Published, PublishOptions
-from wherry.model.calls.rows import Handling, Rows, are_checked
+from wherry.model.calls.rows import BARE, Handling, Rows, are_checked
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReached, TooLarge, WherryError
 from wherry.model.limits import ENVELOPE_BYTES_MAX, PRIORITY_DEFAULT
@@ -44,7 +44,6 @@ MAY_BE_OF_ONE_CALL = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFul
 """Refusals of a batch that may be caused by some of its messages: the others may be accepted alone."""
 
 _NO_MORE = (None, None, None)
-_AS_GIVEN = Handling(persistent=True)
 
 _log = logging.getLogger("wherry.publish")
 
@@ -85,12 +84,16 @@ class Run(NamedTuple):
     first: int = 0
     """How many rows of the same `add` come before these: a run may be split."""
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether the messages have nothing but their payloads."""
+        return self.rows.is_bare and (self.handling is BARE[self.handling.persistent] or self.handling[1:] == _NO_MORE)
+
     def split(self, step: int) -> Iterator[Run]:
         """Split into runs of at most `step` rows."""
         payloads = self.rows.payloads
         for at in range(0, len(payloads), step):
-            rows = replace(self.rows, payloads=payloads[at : at + step])
-            yield self._replace(rows=rows, first=self.first + at)
+            yield self._replace(rows=self.rows.part(payloads[at : at + step]), first=self.first + at)
 
 
 class AnsweredRuns(NamedTuple):
@@ -120,11 +123,13 @@ class TopicBatch:
         self.runs.append(run)
         rows = run.rows
         self.size += rows.size
-        self.is_plain = (
-            self.is_plain
-            and (rows.key, rows.headers, rows.id) == _NO_MORE
-            and run.handling[1:] == _NO_MORE
-            and (rows.envelope is None or len(rows.envelope) <= ENVELOPE_BYTES_MAX)
+        self.is_plain = self.is_plain and (
+            run.is_bare
+            or (
+                (rows.key, rows.headers, rows.id) == _NO_MORE
+                and run.handling[1:] == _NO_MORE
+                and len(rows.envelope or b"") <= ENVELOPE_BYTES_MAX
+            )
         )
 
     def content(self, runs: list[Run]) -> tuple[Submittable, PublishOptions]:
@@ -218,7 +223,7 @@ class Gathering:
         for persistent in (True, False):
             self._open.pop((topic, persistent), None)  # messages that are added later come later
         batch = TopicBatch(topic, persistent=True, whole=(messages, options))
-        batch.runs.append(Run(Rows([]), _AS_GIVEN, owner, separable=False))
+        batch.runs.append(Run(Rows([]), BARE[True], owner, separable=False))
         self._filling.batches.append(batch)
         self._filling.size += PATIENT_BYTES_MAX  # the batch is large: it does not wait for a sync
         self._schedule()
@@ -388,7 +393,7 @@ def _parted(runs: list[Run], answer: Published | WherryError) -> list[Run]:
     if run.separable and len(run.rows) > 1:
         return list(run.split(1))
     if run.separable and run.rows.id is not None and isinstance(answer, DuplicateId | InvalidInput):
-        return [run._replace(rows=replace(run.rows, id=None))]
+        return [run._replace(rows=run.rows.without_id())]
     return []
 
 
@@ -440,10 +445,10 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
 
 def row_batch(runs: list[Run]) -> RowBatch | None:
     """Return a few messages as values; None if there are too many, or one that has to be checked as columns."""
-    payloads, _ = _payloads(runs)
+    payloads = runs[0].rows.payloads if len(runs) == 1 else _payloads(runs)[0]
     if len(payloads) > ROWS_MAX:
         return None
-    if len(runs) == 1 and _is_bare(runs[0]):
+    if len(runs) == 1 and runs[0].is_bare:
         return of_payloads(payloads)
     if not all(are_checked(run.rows, run.handling) for run in runs):
         return None
@@ -451,12 +456,6 @@ def row_batch(runs: list[Run]) -> RowBatch | None:
     if "priority" in values:
         values["priority"] = [PRIORITY_DEFAULT if each is None else each for each in values["priority"]]
     return of_columns(values)
-
-
-def _is_bare(run: Run) -> bool:
-    """Return whether messages have nothing but their payloads."""
-    rows = run.rows
-    return rows.envelope is None and (rows.key, rows.headers, rows.id) == _NO_MORE and run.handling[1:] == _NO_MORE
 
 
 def columns(runs: list[Run]) -> pa.RecordBatch:

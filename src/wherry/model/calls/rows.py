@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from wherry.model import limits
 from wherry.model.schema import Message
@@ -25,27 +24,37 @@ class Handling(NamedTuple):
         return {"priority": self.priority, "expires": self.expires, "due": self.due}
 
 
-@dataclass(slots=True)
+BARE: Final = {True: Handling(persistent=True), False: Handling(persistent=False)}
+"""The handling of messages that have no priority and no times, by whether they are persistent."""
+
+
 class Rows:
     """Messages that differ in nothing but their payloads: one message, or several that arrived together."""
 
-    payloads: list[bytes]
-    envelope: bytes | None = None
-    key: str | None = None
-    headers: list[tuple[str, str]] | None = None
-    id: str | None = None
-    body_bytes: int = field(init=False)
-    size: int = field(init=False)
-    """Bytes that all of them count: bodies, envelopes and `ROW_BYTES` each."""
+    __slots__ = ("body_bytes", "envelope", "headers", "id", "is_bare", "key", "payloads", "size")
 
-    def __post_init__(self) -> None:
-        payloads, each = self.payloads, ROW_BYTES if self.envelope is None else ROW_BYTES + len(self.envelope)
-        if len(payloads) == 1:
-            self.body_bytes = len(payloads[0])
-            self.size = self.body_bytes + each
-        else:
-            self.body_bytes = sum(map(len, payloads))
-            self.size = self.body_bytes + len(payloads) * each
+    def __init__(
+        self,
+        payloads: list[bytes],
+        envelope: bytes | None = None,
+        key: str | None = None,
+        headers: list[tuple[str, str]] | None = None,
+        id: str | None = None,  # noqa: A002  the name of the column
+    ) -> None:
+        self.payloads, self.envelope, self.key, self.headers, self.id = payloads, envelope, key, headers, id
+        self.is_bare = envelope is None and key is None and headers is None and id is None
+        """Whether they have nothing but their payloads."""
+        self.body_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
+        self.size = self.body_bytes + len(payloads) * (ROW_BYTES + len(envelope or b""))
+        """Bytes that all of them count: bodies, envelopes and `ROW_BYTES` each."""
+
+    def part(self, payloads: list[bytes]) -> Rows:
+        """Return rows with some of the payloads."""
+        return Rows(payloads, self.envelope, self.key, self.headers, self.id)
+
+    def without_id(self) -> Rows:
+        """Return the same rows without an id."""
+        return Rows(self.payloads, self.envelope, self.key, self.headers)
 
     def __len__(self) -> int:
         return len(self.payloads)

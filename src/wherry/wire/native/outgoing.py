@@ -71,8 +71,8 @@ class Outgoing:
         self._is_scheduled = False
         chunks, self._chunks = self._chunks, []
         if self._settled:
-            chunks.insert(0, encode_settled(ranges_of(self._settled)))
-            self._settled = []
+            settled, self._settled = self._settled, []
+            chunks.insert(0, encode_settled(((settled[0], 1),) if len(settled) == 1 else ranges_of(settled)))
         if self._entries:
             chunks.insert(0, encode_confirm(self._entries))
             self._entries, self._next = [], None

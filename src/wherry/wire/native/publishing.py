@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.publish import PLAIN, PublishOptions
-from wherry.model.calls.rows import ROW_BYTES, Handling, Row, Rows, single_row
+from wherry.model.calls.rows import BARE, ROW_BYTES, Handling, Rows, single_row
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import WherryError
 from wherry.model.schema import Message, Publishable
@@ -113,17 +113,17 @@ class Publishing:
     ) -> None:
         topic = request.topic
         if batch is None:
-            config = self._broker.find_topic(topic) if options.is_plain else None
-            row = None if config is None else gathered(request, config)
-            if config is not None and row is not None:
+            config = self._broker.find_topic(topic) if options is PLAIN or options.is_plain else None
+            if config is not None:
                 persistent = config.persistent if options.persistent is None else options.persistent
-                handling = Handling(persistent, row.priority, row.expires, row.due)
-                self._intake.add_rows(topic, row.rows, handling, owner)
-                return
+                found = gathered(request, config, persistent=persistent)
+                if found is not None:
+                    self._intake.add_rows(topic, *found, owner)
+                    return
         self._intake.add_batch(topic, batch if batch is not None else messages_of(request), options, owner)
 
 
-def gathered(request: PublishRequest, config: Topic) -> Row | None:
+def gathered(request: PublishRequest, config: Topic, *, persistent: bool) -> tuple[Rows, Handling] | None:
     """Return the messages of a frame as rows that may become one batch with those of others; None if they may not.
 
     Not messages with an id, for which the disk may have to be read while others would wait; not those without a key for
@@ -133,10 +133,11 @@ def gathered(request: PublishRequest, config: Topic) -> Row | None:
     if max(map(len, payloads)) > min(ROW_BYTES_MAX, config.payload_bytes_max):
         return None
     if fields is None:
-        return Row(Rows(payloads), None, None, None) if config.partitions == 1 else None
+        return (Rows(payloads), BARE[persistent]) if config.partitions == 1 else None
     if len(payloads) > 1 or (config.partitions > 1 and fields[0].key is None):
         return None
-    return single_row(_message(payloads[0], fields[0]))
+    row = single_row(_message(payloads[0], fields[0]))
+    return None if row is None else (row.rows, Handling(persistent, row.priority, row.expires, row.due))
 
 
 def messages_of(request: PublishRequest) -> Publishable:

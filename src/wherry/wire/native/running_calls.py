@@ -50,7 +50,7 @@ class RunningCalls:
         self._running: dict[int, _Running] = {}
         self._unwanted: set[int] = set()
         """Calls that were given up before they began."""
-        self._kept = 0
+        self.kept_bytes = 0
         """Bytes of answers that the client has not read yet."""
         self._is_over = False
 
@@ -81,9 +81,9 @@ class RunningCalls:
 
     def drained(self) -> None:
         """Stop counting answers, since the client has read them."""
-        if self._kept:
-            self._application.keep(-self._kept)
-            self._kept = 0
+        if self.kept_bytes:
+            self._application.keep(-self.kept_bytes)
+            self.kept_bytes = 0
 
     def lost(self) -> None:
         """End calls that wait, since the connection is closed; others run to their end, and are undone."""
@@ -117,8 +117,8 @@ class RunningCalls:
         counted = size if size > SMALL_BYTES else 0
         try:
             chunks = encode_answer(number, AnswerHead(reply.status, reply.headers), reply.body)
-            if counted and self._kept and self._kept + counted > KEPT_BYTES_MAX:
-                raise Unavailable(f"answers of {self._kept} bytes are not read yet")
+            if counted and self.kept_bytes and self.kept_bytes + counted > KEPT_BYTES_MAX:
+                raise Unavailable(f"answers of {self.kept_bytes} bytes are not read yet")
             self._application.keep(counted)
         except WherryError as fault:
             if reply.undo is not None:
@@ -126,5 +126,5 @@ class RunningCalls:
             status = 413 if isinstance(fault, WireFault) else 503
             chunks = encode_answer(number, AnswerHead(status, {}), [self._application.problem(fault)])
             counted = 0
-        self._kept += counted
+        self.kept_bytes += counted
         self._send(*chunks)

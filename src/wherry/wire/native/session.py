@@ -62,6 +62,10 @@ class SessionState(Enum):
     OVER = auto()
 
 
+_GREETING, _OVER, _HELLO = SessionState.GREETING, SessionState.OVER, Kind.HELLO
+"""Looked up once: a member of an enum costs as much as a call."""
+
+
 class Session:
     """One client."""
 
@@ -122,7 +126,7 @@ class Session:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is sent or carried out."""
-        return self.state is SessionState.OVER
+        return self.state is _OVER
 
     @property
     def partial_bytes(self) -> int:
@@ -151,7 +155,7 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the client, in whatever pieces they come."""
-        if self.state is SessionState.OVER:
+        if self.state is _OVER:
             return
         shared, reader = self.shared, self._reader
         self._heard_at = shared.clock()
@@ -162,9 +166,9 @@ class Session:
         counts, handlers = shared.frames, self._handlers
         for kind, flags, number, body in frames:
             counts[kind] += 1
-            if self.state is SessionState.GREETING and kind != Kind.HELLO:
+            if self.state is _GREETING and kind != _HELLO:
                 self.cut_off("no hello", f"{Kind(kind).name} came before HELLO")
-            if self.is_over:
+            if self.state is _OVER:
                 break
             try:
                 handlers[kind](flags, number, body)
@@ -281,12 +285,12 @@ class Session:
 
     def confirm(self, number: int, published: PlacedMessages) -> None:
         """Answer a PUBLISH."""
-        if self.state is not SessionState.OVER:
+        if self.state is not _OVER:
             self._outgoing.confirm(number, *published)
 
     def settled(self, number: int) -> None:
         """Answer a SETTLE or RENEW."""
-        if self.state is not SessionState.OVER:
+        if self.state is not _OVER:
             self._outgoing.settled(number)
 
     def refuse(self, number: int, fault: WherryError) -> None:
@@ -335,23 +339,24 @@ class Session:
     # ----------------------------------------------------------------------------------------------------------- rights
 
     def _check_publish(self, topic: str) -> None:
-        self._check("publish", topic)
+        if ("publish", topic) not in self._rights:
+            self._check("publish", topic)
 
     def check_consume(self, topic: str) -> None:
         """Raise if the client may not consume from a topic, or no more."""
-        self._check("consume", topic)
+        if ("consume", topic) not in self._rights:
+            self._check("consume", topic)
 
     def _check(self, verb: Verb, topic: str) -> None:
-        if (verb, topic) not in self._rights:
-            self._application.check(verb, topic)
-            if len(self._rights) < RIGHTS_MAX:
-                self._rights.add((verb, topic))
+        self._application.check(verb, topic)
+        if len(self._rights) < RIGHTS_MAX:
+            self._rights.add((verb, topic))
 
     # -------------------------------------------------------------------------------------------------------- bytes out
 
     def send(self, *chunks: Chunk) -> None:
         """Send a frame."""
-        if self.state is not SessionState.OVER:
+        if self.state is not _OVER:
             self._outgoing.send(*chunks)
 
     def _write(self, chunks: list[Chunk]) -> None:
@@ -359,10 +364,10 @@ class Session:
         self.transport.write_all(chunks)
 
     def _after_write(self) -> None:
-        if not self.transport.is_write_paused:
+        if self._calls.kept_bytes and not self.transport.is_write_paused:
             self._calls.drained()
         self.transport.look_again()
-        if self.state is SessionState.LEAVING:
+        if self._is_announced:
             self._end_if_left()
 
     def drained(self) -> None:

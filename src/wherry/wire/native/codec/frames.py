@@ -51,6 +51,9 @@ PATH: Final = "/v1/wire"
 FRAME_BYTES_MAX: Final = 32 << 20
 """Most bytes of a body: the largest message, with everything beside its payload, fits."""
 
+NUMBER_MAX: Final = (1 << 32) - 1
+"""Highest number of a request or a stream."""
+
 HEADER: Final = Struct("<IBBHI")
 HEADER_BYTES: Final = HEADER.size
 

@@ -155,6 +155,11 @@ def decode_publish(flags: int, body: bytes) -> PublishRequest:
         (length,) = _U16.unpack_from(body)
         at = 2 + length
         name = body[2:at]
+        start = at + _ONE_ROW.size
+        if start <= len(body) and not flags & Flag.ARROW:
+            size, count, payload_bytes, bits = _ONE_ROW.unpack_from(body, at)
+            if count == 1 and not (size or bits) and start + payload_bytes == len(body):
+                return PublishRequest(_decode_name(name), b"", [body[start:]], None, None)
         (size,) = _U16.unpack_from(body, at)
         at += 2 + size
         options = body[at - size : at]

@@ -7,15 +7,30 @@ says which rule, and the frames before it count.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from struct import Struct
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from wherry.wire.native.codec.faults import Side, WireFault
-from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, RULES, Kind
+from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, NUMBER_MAX, RULES, Kind
 
 Frame: TypeAlias = tuple[int, int, int, bytes]
 """The kind, flags, id and body of a frame. A plain tuple: it is made for each message."""
 
-_ALLOWED_IDS = {"zero": "0 in this kind of frame", "number": "a number from 1 to 4294967295"}
+_ALLOWED_IDS = {"zero": "0 in this kind of frame", "number": f"a number from 1 to {NUMBER_MAX}"}
+_IDS: Final = {"zero": (0, 0), "number": (1, NUMBER_MAX), "any": (0, NUMBER_MAX)}
+
+_WORDS: Final = Struct("<III")
+"""A header whose kind, flags and reserved bytes are one number, the *word*: one look tells whether they are allowed."""
+
+
+class _Allowed(NamedTuple):
+    """What a header with one word may have beside it."""
+
+    kind: int
+    flags: int
+    bytes_max: int
+    id_min: int
+    id_max: int
 
 
 class FrameReader:
@@ -34,6 +49,12 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._rules = {
             kind: (kind in EMPTY, flags, ids) for kind, (sides, flags, ids) in RULES.items() if side in sides
+        }
+        self._words = {
+            kind | flags << 8: _Allowed(int(kind), flags, 0 if is_empty else frame_bytes_max, *_IDS[ids])
+            for kind, (is_empty, known, ids) in self._rules.items()
+            for flags in range(known + 1)
+            if not flags & ~known
         }
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -71,29 +92,26 @@ class FrameReader:
 
     def _read(self, data: bytes, frames: list[Frame]) -> int:
         """Add whole frames to a list; return where the first one that is not whole begins."""
-        at, end, rules, most = 0, len(data), self._rules, self._frame_bytes_max
+        at, end, words = 0, len(data), self._words
         while end - at >= HEADER_BYTES:
-            length, kind, flags, reserved, number = HEADER.unpack_from(data, at)
-            rule = rules.get(kind)
-            if (
-                rule is None
-                or length > most
-                or (length and rule[0])
-                or reserved
-                or flags & ~rule[1]
-                or (rule[2] != "any" and (rule[2] == "number") != bool(number))
-            ):
-                self._refuse(length, kind, flags, reserved, number)
-            stop = at + HEADER_BYTES + length
+            length, word, number = _WORDS.unpack_from(data, at)
+            allowed = words.get(word)
+            if allowed is None:
+                self._refuse(*HEADER.unpack_from(data, at))
+            kind, flags, bytes_max, id_min, id_max = allowed
+            if length > bytes_max or not id_min <= number <= id_max:
+                self._refuse(*HEADER.unpack_from(data, at))
+            start = at + HEADER_BYTES
+            stop = start + length
             if stop > end:
                 self._wanted = stop - at
                 return at
-            frames.append((kind, flags, number, data[at + HEADER_BYTES : stop]))
+            frames.append((kind, flags, number, data[start:stop]))
             at = stop
         self._wanted = HEADER_BYTES
         return at
 
-    def _refuse(self, length: int, kind: int, flags: int, reserved: int, number: int) -> None:
+    def _refuse(self, length: int, kind: int, flags: int, reserved: int, number: int) -> NoReturn:
         """Raise a fault that names the field of a header that breaks a rule."""
         rule = self._rules.get(kind)
         if rule is None:
