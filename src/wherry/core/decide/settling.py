@@ -35,14 +35,14 @@ def rows_of(lease: Lease, offsets: Int64 | OffsetRanges | None) -> Rows | None:
     if offsets is None:
         return None
     if isinstance(offsets, OffsetRanges):
-        if len(offsets) > len(lease):
+        first, stop = offsets.ranges[0]
+        is_one = len(offsets.ranges) == 1
+        if (stop - first if is_one else len(offsets)) > len(lease):
             raise StaleLease(lease.token, f"does not hold {len(offsets)} messages")
-        if len(offsets.ranges) == 1:
-            first, stop = offsets.ranges[0]
-            if lease.run is not None:
-                return _rows_of_run(lease, lease.run, first, stop - 1)
-            if lease.few is not None:
-                return _rows_of_few(lease, lease.few, range(first, stop))
+        if is_one and lease.run is not None:
+            return _rows_of_run(lease, lease.run, first, stop - 1)
+        if is_one and lease.few is not None:
+            return _rows_of_few(lease, lease.few, range(first, stop))
         offsets = from_ranges(np.array(offsets.ranges, np.int64).ravel())
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
@@ -63,8 +63,9 @@ def rows_of(lease: Lease, offsets: Int64 | OffsetRanges | None) -> Rows | None:
 def _rows_of_run(lease: Lease, run: LeasedRun, first: int, last: int) -> range | None:
     if first < run.first or last >= run.stop:
         raise _not_held(lease, first if first < run.first or first >= run.stop else run.stop)
-    rows = range(first - run.first, last + 1 - run.first)
-    return None if len(rows) == len(lease) else rows
+    if first == run.first and last == run.stop - 1:
+        return None
+    return range(first - run.first, last + 1 - run.first)
 
 
 def _rows_of_few(lease: Lease, few: LeasedFew, offsets: Sequence[int]) -> list[int] | None:

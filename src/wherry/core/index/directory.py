@@ -130,8 +130,15 @@ class Directory:
 
         Returns the bytes that this frees, and (base, end) of the batches that are empty now.
         """
-        low, freed, emptied = self._at(first), 0, []  # type: int, int, list[tuple[int, int]]
-        high = low
+        emptied: list[tuple[int, int]] = []
+        if first >= self._parts[-1].first:  # of a short queue all are there
+            part = self._parts[-1]
+            freed = part.end_run(first, stop, emptied)
+            if emptied:
+                part.sweep()
+            return freed, emptied
+        freed = 0
+        low = high = self._at(first)
         while first < stop and high < len(self._parts):
             part = self._parts[high]
             end = min(stop, self._parts[high + 1].first) if high + 1 < len(self._parts) else stop

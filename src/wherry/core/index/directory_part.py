@@ -133,11 +133,15 @@ class DirectoryPart:
             row += int(bases[row : self.end].searchsorted(first - low, "right")) - 1
         while first < stop and row < self.end:
             base, count, size = low + bases.item(row), low_count + counts.item(row), low_size + sizes.item(row)
-            live, waiting = lives.item(row), waitings.item(row)
             gone = min(stop, base + count) - first
-            lives[row], waitings[row] = live - gone, waiting - gone
-            freed += size * waiting // count - size * (waiting - gone) // count
-            if live == gone:
+            if gone == count:
+                lives[row] = waitings[row] = live = 0
+                freed += size
+            else:
+                live, waiting = lives.item(row) - gone, waitings.item(row)
+                lives[row], waitings[row] = live, waiting - gone
+                freed += size * waiting // count - size * (waiting - gone) // count
+            if not live:
                 emptied.append((base, base + count))
                 self.empty += 1
             first, row = first + gone, row + 1

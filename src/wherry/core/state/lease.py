@@ -72,9 +72,10 @@ class Lease:
         self._columns: Columns | None = None if isinstance(messages, LeasedRun | LeasedFew) else messages
 
     def __len__(self) -> int:
-        if self.few is not None:
-            return len(self.few.offsets)
-        return self.run.stop - self.run.first if self.run is not None else len(self.offset)
+        run = self.run
+        if run is not None:
+            return run.stop - run.first
+        return len(self.offset) if self.few is None else len(self.few.offsets)
 
     @property
     def bytes(self) -> int:
