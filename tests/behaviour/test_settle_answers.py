@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from tests.behaviour.world import bodies, in_loop, reader_of
-from wherry.broker.commit.shard import Shard
+from wherry.broker.calls.settle import Settler
 from wherry.model.errors import DiskFull, StaleLease
 
 
@@ -25,7 +25,7 @@ async def test_a_refused_call_of_a_turn_that_fails_is_answered_once(home, fault)
 
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reported.append(report))
-    with mock.patch.object(Shard, "commit", side_effect=fault):
+    with mock.patch.object(Settler, "_commit", side_effect=fault):
         broker.settler.ack_soon([(1, None)], answered("stale"))
         broker.settler.ack_soon(held.parts(), answered("good"))
         await asyncio.sleep(0.01)

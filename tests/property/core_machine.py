@@ -15,6 +15,7 @@ from wherry.core.decide.leasing import Now
 from wherry.core.inspect import stats
 from wherry.core.inspect.audit import audit
 from wherry.core.state import fates
+from wherry.core.state.plan import plan_of
 from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model import ops
 from wherry.model.calls.fate import FATES, SETTLED, Outcome
@@ -64,8 +65,9 @@ class Core(RuleBasedStateMachine):
         keep_ms=st.sampled_from([None, None, 100]),
         dead_max=st.sampled_from([1_000_000, 2]),
         key_order=st.booleans(),
+        planned=st.booleans(),
     )
-    def create(self, partitions, bound, overflow, expired, keep_ms, dead_max, key_order):
+    def create(self, partitions, bound, overflow, expired, keep_ms, dead_max, key_order, planned):
         config = Topic(
             name="t",
             order=self.order,
@@ -78,6 +80,7 @@ class Core(RuleBasedStateMachine):
             dead_messages_max=dead_max,
         ).checked()
         self.key_order = key_order
+        self.shell.planned = planned
         self.naive = naive.Queue(self.order, stream=keep_ms is not None, dead_max=dead_max)
         self.stages: dict[str, dict[str, Any]] = {}
         self.committed: dict[str, list[int]] = {}
@@ -207,6 +210,7 @@ class Core(RuleBasedStateMachine):
             return
         self.upkeep()
         audit(self.shell.state)
+        assert self.topic.plan == plan_of(self.topic), "a plan that rests on what is no longer so"
         seen = stats.of_topic(self.shell.state, self.topic, self.now_ms)
         assert seen.messages == len(self.naive.counted()), [message.at for message in self.naive.counted()]
         assert seen.dead == self.naive.dead()

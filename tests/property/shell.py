@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from wherry.core.apply import planned
 from wherry.core.apply.apply import apply
 from wherry.core.apply.step import Effects
 from wherry.core.decide.leasing import Now
+from wherry.core.decide.publishing import planned_publish
 from wherry.core.state import snapshot
 from wherry.core.state.state import State, SubscriptionState
 from wherry.journal import checkpoint, codec
@@ -17,6 +19,7 @@ from wherry.journal.checkpoint import Checkpoint
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.ops import Entry, to_ranges
+from wherry.model.row_batch import RowBatch
 from wherry.model.schema import integers
 
 BLOCK = 3
@@ -24,9 +27,13 @@ BLOCK = 3
 
 
 class Shell:
-    """A state, its bodies, and every lasting entry as the bytes that a journal would have."""
+    """A state, its bodies, and every lasting entry as the bytes that a journal would have.
 
-    def __init__(self) -> None:
+    With `planned`, entries that have a planned way take it; what is replayed never does.
+    """
+
+    def __init__(self, *, planned: bool = False) -> None:
+        self.planned = planned
         self.store = BodyStore(None)
         self.state = State(self.store)
         self.journal: list[bytes] = []
@@ -40,7 +47,30 @@ class Shell:
                 parts, size, own = codec.encode(entry)
                 self.journal.append(b"".join(parts))
                 assert size == len(self.journal[-1])
-                self._carry_out(apply(self.state, own), len(self.journal))
+                if not (self.planned and self._takes_planned_way(own, len(self.journal))):
+                    self._carry_out(apply(self.state, own), len(self.journal))
+
+    def _takes_planned_way(self, entry: Entry, position: int) -> bool:
+        """Apply an entry as `broker/commit/planned.py` does, if it can."""
+        op = entry.ops[0]
+        if len(entry.ops) > 1 or not isinstance(op, ops.Publish | ops.Settle):
+            return False
+        if isinstance(op, ops.Publish):
+            plan, (rows,) = self.state.topics[op.topic].plan, entry.batches
+            if plan is None or not isinstance(rows, RowBatch) or not rows.is_bare:
+                return False
+            assert planned_publish(plan, rows) == op, "it decides as the general way"
+            planned.publish(self.state, plan, op, entry.at_us)
+            self.store.put(CachedBatch(op.topic, 0, op.base, rows, entry.at_us, position, 0, position))
+            return True
+        subscription = self.state.subscriptions[op.subscription]
+        plan = subscription.topic.plan
+        if plan is None or len(op.ranges) != 2 or op.outcome != "acked" or plan.partition.transient:
+            return False
+        if not planned.ack(self.state, plan, subscription, *op.ranges.tolist()):
+            return False
+        self.store.drop(subscription.topic.number, 0, plan.partition.droppable())
+        return True
 
     def _carry_out(self, effects: Effects, position: int) -> None:
         for key, part, index in effects.staged:
@@ -61,7 +91,7 @@ class Shell:
 
     def replayed(self) -> Shell:
         """Another one that read the whole journal."""
-        other = Shell()
+        other = Shell(planned=self.planned)
         other.journal = list(self.journal)
         for position, body in enumerate(self.journal, 1):
             other._carry_out(apply(other.state, codec.decode(pa.py_buffer(body))), position)
@@ -72,7 +102,7 @@ class Shell:
         staged = [(key, part, *at) for (key, part), at in self.staged.items()]
         point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.snapshot().image(), staged)
         point = checkpoint.decode("test", b"".join(checkpoint.encode(point)))
-        other = Shell()
+        other = Shell(planned=self.planned)
         other.journal = list(self.journal)
         snapshot.load(other.state, point.state)
         other.store.load_segments(point.store)

@@ -122,12 +122,17 @@ class Rows(Rules):
 
     order = "fifo"
 
-    @initialize(bound=st.sampled_from([None, None, 12]), overflow=st.sampled_from(["refuse", "drop-oldest"]))
-    def create(self, bound, overflow):
-        super().create(1, bound, overflow, "drop", None, 1_000_000, False)
+    @initialize(
+        bound=st.sampled_from([None, None, 12]),
+        overflow=st.sampled_from(["refuse", "drop-oldest"]),
+        planned=st.booleans(),
+    )
+    def create(self, bound, overflow, planned):
+        super().create(1, bound, overflow, "drop", None, 1_000_000, False, planned)
 
     def publish(self, given, where, producer, callback=None, as_rows=True):
-        bare = [{**row, "id": None, "due": None, "expires": None} for row in given]
+        more = {} if given[0]["key"] else {"key": None, "priority": None}
+        bare = [{**row, "id": None, "due": None, "expires": None, **more} for row in given]
         super().publish(bare, None, None, None, as_rows=True)
 
 

@@ -53,6 +53,11 @@ class RowBatch:
         self._batch: pa.RecordBatch | None = None
 
     @property
+    def is_bare(self) -> bool:
+        """Whether the messages have nothing but their payloads."""
+        return self.columns == _PLAIN
+
+    @property
     def nbytes(self) -> int:
         """About the memory that it takes."""
         return self.size + _OVERHEAD_BYTES * self.num_rows

@@ -367,7 +367,7 @@ class Consumer:
         shard.check_subscription(subscription)
         now = shard.now()
         shard.upkeep(now, (subscription.config.topic,))
-        if leasing.consumer_of(subscription, self.id) is not self._state:
+        if leasing.consumer_of(subscription, self._state.id) is not self._state:
             raise NotFound("consumer", self.id)
         return leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
 
@@ -393,14 +393,15 @@ class Consumer:
         found = self._shard.store.run(subscription.topic.number, number, lease.run.first, lease.run.stop)
         if found is None:
             return self._few_as_rows(lease, list(range(lease.run.first, lease.run.stop)))
-        reader, rows, offset = subscription.readers[number], [], lease.run.first
+        reader, rows, offset, gate = subscription.readers[number], [], lease.run.first, 0
         tried = bool(len(reader.attempts_table))
-        for piece in found:
-            for at in range(piece.at, piece.at + piece.length):
+        for batch, first, length, published_us, position in found:
+            for at in range(first, first + length):
                 attempt = 1 if not tried else 1 + int(reader.attempts(np.array([offset], np.int64))[0])
-                rows.append(delivered_row(piece.rows, at, offset, number, attempt, piece.published_us))
+                rows.append(delivered_row(batch, at, offset, number, attempt, published_us))
                 offset += 1
-        return Delivery(self._settler, rows, leases), max(piece.gate for piece in found)
+            gate = max(gate, position)
+        return Delivery(self._settler, rows, leases), gate
 
     def _few_as_rows(self, lease: Lease, offsets: list[int]) -> tuple[Delivery, int] | None:
         number, subscription = lease.partition, self._subscription

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.commit.commit import WhenDurable
-from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering, Submittable
+from wherry.broker.commit.gathering import OPTIONS, PATIENT_BYTES_MAX, Gathering, Submittable
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
@@ -118,6 +118,10 @@ class PublishCalls(BrokerCalls):
         shard = self.shard
         began_us = 0 if shard.tracing is None else shard.clock.wall_us()
         try:
+            if options is OPTIONS[True] and isinstance(messages, RowBatch) and messages.is_bare:
+                planned = shard.planned.publish(topic, messages)
+                if planned is not None:
+                    return planned
             batch, choose = self._publishing(topic, messages, options)
             decided = shard.decide_at_once(choose, self._observed(topic, batch))
         except WherryError as fault:

@@ -21,10 +21,12 @@ from wherry.broker.commit.shard import Shard
 from wherry.broker.commit.turn import Phase
 from wherry.broker.port.consume import Answered
 from wherry.core.decide import leasing, settling, staging
+from wherry.core.decide.leasing import Now
 from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease, Rows
+from wherry.model import ops
 from wherry.model.calls.lease import LeasePart, NamedPart, Within
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
@@ -226,20 +228,23 @@ class Settler:
     def _settle_now(self, calls: list[_Call]) -> list[_Call]:
         """Decide and write calls as one entry; return those that need room on the disk first."""
         shard, ending = self._shard, Ending()
-        self._prepare()
+        now = self._prepare()
         steps: list[AnyOp] = []
         decided: list[_Call] = []
         count = 0
         for call in calls:
-            mark = ending.mark()
+            mark, known = ending.mark(), len(steps)
             try:
                 held = self._resolved(call.parts, call.within)
-                steps += [op for lease, rows in held for op in call.step(ending, lease, rows)]
+                for lease, rows in held:
+                    steps += call.step(ending, lease, rows)
             except WherryError as fault:
                 ending.undo(mark)
+                del steps[known:]
                 call.answer(fault)
                 continue
-            count += sum(len(lease if rows is None else rows) for lease, rows in held)
+            for lease, rows in held:
+                count += len(lease if rows is None else rows)
             decided.append(call)
         if not decided:
             return []
@@ -247,7 +252,7 @@ class Settler:
             return decided
         if len(steps) > 1:
             steps = settling.joined_acks(steps)
-        position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        position = self._commit(steps, now.wall_us)
         ending.carry_out(shard.state)
         shard.wake()  # buffers have room and keys are free again
         for call in decided:
@@ -255,6 +260,15 @@ class Settler:
                 call.applied()
         shard.committer.when_durable(position, partial(self._durable, decided))
         return []
+
+    def _commit(self, steps: list[AnyOp], at_us: int) -> int:
+        """Write and apply operations as one entry, by the planned way if they are one ack; return its position."""
+        op = steps[0] if len(steps) == 1 else None
+        if type(op) is ops.Settle and op.outcome == "acked":
+            position = self._shard.planned.ack(op, at_us)
+            if position is not None:
+                return position
+        return self._shard.commit(separate(self._shard.state, at_us, steps))
 
     def _durable(self, calls: list[_Call], fault: WherryError | None) -> None:
         """Answer calls whose entry is on disk, or was lost with the journal."""
@@ -284,11 +298,13 @@ class Settler:
         self._prepare()
         return self._resolved(parts, within)
 
-    def _prepare(self) -> None:
-        """End leases whose time is over, before anything is decided. Leased messages do not expire."""
+    def _prepare(self) -> Now:
+        """End leases whose time is over, before anything is decided; return the time. Leased messages do not expire."""
         shard = self._shard
         shard.committer.check()
-        shard.upkeep(shard.now(), about=())
+        now = shard.now()
+        shard.upkeep(now, about=())
+        return now
 
     def _resolved(self, parts: Sequence[NamedPart], within: Within) -> list[HeldPart]:
         state = self._shard.state

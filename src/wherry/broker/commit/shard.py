@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from wherry.broker.clock import Clock
 from wherry.broker.commit.commit import Committer
+from wherry.broker.commit.planned import PlannedWay
 from wherry.broker.commit.room import JournalRoom
 from wherry.broker.commit.turn import Turn
 from wherry.broker.waiting.arrivals import Arrivals
@@ -94,6 +95,7 @@ class Shard:
         self.committer = Committer(writer, self._failed, self.turn)
         self.room = JournalRoom(writer, self.committer, store)
         self.waiters = Waiters(state, clock, self.turn)
+        self.planned = PlannedWay(self)
         self.watches = Watches(state)
         self.arrivals = Arrivals()
         self.slices = Slices()
@@ -287,9 +289,7 @@ class Shard:
             try:
                 effects = apply(self.state, entry)
             except Exception as fault:
-                # Not journaled, so replay never meets the entry; but the state may be half changed, and must not be
-                # used.
-                self.committer.fail(WriterFailed(f"an entry could not be applied: {fault!r}"))
+                self.give_up(fault)
                 raise
             if not entry.volatile:
                 position = self.committer.submit(parts, size)
@@ -306,6 +306,13 @@ class Shard:
         for topic in awake:
             self._cut_off_laggards(topic)
         return position
+
+    def give_up(self, fault: Exception) -> None:
+        """Stop, since an entry could not be applied.
+
+        It is not journaled, so replay never meets it; but the state may be half changed, and must not be used.
+        """
+        self.committer.fail(WriterFailed(f"an entry could not be applied: {fault!r}"))
 
     def replay(self, position: int, entry: Entry) -> None:
         """Apply an entry from the journal, on recovery. The next entry records which subscriptions this one cut off."""
@@ -402,7 +409,8 @@ class Shard:
         stays, new = self.files is None, 0
         for entry in entries:
             if entry.volatile or stays:
-                new += sum(batch.nbytes for batch in entry.batches)
+                for batch in entry.batches:
+                    new += batch.nbytes
         total = new + (self.store.cached_bytes if stays else self.store.transient_bytes)
         if new and total > self.store.cache_bytes_max:
             what = "memory of the broker" if stays else "memory for transient messages"

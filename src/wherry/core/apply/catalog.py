@@ -48,6 +48,7 @@ def _put_topic(step: Step, op: ops.PutTopic) -> None:
             subscription.share_out()
             for number in subscription.readers:
                 step.state.mark_nonempty(subscription, number)
+        known.replan()
     step.state.catalog.put_topic(op.number, op.topic)
 
 
@@ -75,6 +76,7 @@ def _put_subscription(step: Step, op: ops.PutSubscription) -> None:
         step.state.catalog.put_subscription(op.number, op.topic, op.subscription)
     if op.subscription.webhook is not None:
         step.effects.webhooks_changed.append(op.number)
+    topic.replan()
     for partition in topic.partitions.values():
         _begin_reading(step, subscription, partition)
 
@@ -112,6 +114,7 @@ def _change_subscription(step: Step, op: ops.ChangeSubscription) -> None:
     if op.subscription.webhook != subscription.config.webhook:
         step.effects.webhooks_changed.append(op.number)
     subscription.config = op.subscription
+    subscription.topic.replan()
     step.effects.maybe_ready[subscription.topic.number] = None
 
 
@@ -119,6 +122,7 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     subscription = step.state.subscriptions.pop(op.number)
     topic = subscription.topic
     del topic.subscriptions[op.number]
+    topic.replan()
     step.state.to_wake[op.number] = None
     for lease in step.state.leases.of_subscription(op.number):
         step.state.leases.end(lease)

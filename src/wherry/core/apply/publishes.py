@@ -18,6 +18,7 @@ from wherry.core.apply.step import (
 )
 from wherry.core.index.hashing import hash_strings, ranks_of
 from wherry.core.index.ids import PackedOffset
+from wherry.core.index.waiting import NO_RANKS
 from wherry.core.state.partition import Partition
 from wherry.core.state.producers import ProducerCall
 from wherry.core.state.stages import OpenStage, StagedBatch
@@ -28,9 +29,6 @@ from wherry.model.row_batch import RowBatch
 from wherry.model.schema import BIT, integers
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-
-_NO_RANKS = np.empty(0, np.int64)
-"""In a fifo the offset is the rank, so nothing reads this."""
 
 
 def _publish(step: Step, op: ops.Publish) -> None:
@@ -68,7 +66,7 @@ def _admit_rows(step: Step, topic: TopicState, partition: Partition, op: ops.Pub
         expiring = [(at, op.base + row) for row, at in enumerate(rows.values["expires"]) if at is not None]
         _note_expiry(step, partition, op.topic, np.array(list(zip(*expiring, strict=True)), np.int64))
     ranks = rows.values.get("priority") if topic.config.order == "priority" else None
-    rank = _NO_RANKS if ranks is None else np.array(ranks, np.int64)
+    rank = NO_RANKS if ranks is None else np.array(ranks, np.int64)
     if ranks is None and topic.config.order == "priority":
         rank = np.full(op.count, PRIORITY_DEFAULT, np.int64)
     for subscription in topic.subscriptions.values():

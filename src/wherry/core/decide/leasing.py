@@ -129,6 +129,9 @@ def lease(
 
     Raises `Cold` when bodies must be loaded first; nothing is leased then.
     """
+    alone = _planned(state, subscription, consumer, messages, size, now)
+    if alone is not None:
+        return [alone]
     room = consumer.buffer_bytes - consumer.unsettled_bytes
     budget = PullBudget(
         min(messages, consumer.buffer_messages - consumer.unsettled_messages, consumer.credit),
@@ -159,6 +162,38 @@ def lease(
         # Only now: a pull that stopped at `Cold` must begin at the same partition again.
         consumer.first_partition = granted[0].partition + 1
     return granted
+
+
+def _planned(
+    state: State, subscription: SubscriptionState, consumer: ConsumerState, messages: int, size: int, now: Now
+) -> Lease | None:
+    """Lease a few messages of a plain topic at consecutive offsets, in memory, as `lease` does; else return None.
+
+    What `lease` looks for besides is nowhere in a plain topic, or a condition here.
+    """
+    plan, strategy = subscription.topic.plan, subscription.assignment
+    if plan is None or not consumer.has_room() or not (strategy.helps or 0 in strategy.of(consumer.seat)):
+        return None
+    reader, number = subscription.readers[0], plan.topic.number
+    if reader.delayed.members or subscription.nonempty.times.may_be_due(now.wall_us // 1000):
+        return None
+    most = min(messages, consumer.buffer_messages - consumer.unsettled_messages, consumer.credit)
+    first, stop = reader.next_run(most)
+    sizes = state.bodies.run_sizes(number, 0, first, stop) if first < stop <= first + ROWS_MAX else None
+    if sizes is None:
+        return None
+    spent = sum(sizes)
+    if spent > size or spent > consumer.buffer_bytes - consumer.unsettled_bytes:  # `lease` knows which of them fit
+        return None
+    reader.lease_run(first, stop)
+    if reader.is_run_out():
+        subscription.nonempty.remove(0)
+    consumer.unsettled_messages += stop - first
+    consumer.unsettled_bytes += spent
+    consumer.credit -= stop - first
+    consumer.first_partition = 1
+    deadline_ms = now.steady_ms + subscription.config.lease_ms
+    return state.leases.grant(subscription.number, consumer.id, 0, LeasedRun(first, stop, sizes), deadline_ms)
 
 
 def _lease_from(

@@ -14,6 +14,7 @@ from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.hashing import hash_strings, ranks_of
 from wherry.core.index.offsets import starts
 from wherry.core.inspect.by_id import candidates
+from wherry.core.state.plan import Plan
 from wherry.core.state.producers import ProducerCall
 from wherry.core.state.state import State, TopicState
 from wherry.model import check, limits, ops
@@ -121,6 +122,17 @@ def _decide_rows(
     answer = Published.run(0, base, count, durable=persistent)
     before = [] if persistent else reserve(topic, [(0, base + count)], now_us)
     return joined([*before, entry]) if before else [entry], answer
+
+
+def planned_publish(plan: Plan, rows: RowBatch) -> ops.Publish | None:
+    """Return what `decide` returns for persistent rows of a plain topic without options: its one operation.
+
+    Returns None if the general way has to look: the offsets are at their end, or a payload may be too large.
+    """
+    topic, base, count = plan.topic, plan.partition.next_offset, rows.num_rows
+    if base + count > limits.OFFSET_MAX or rows.size > topic.config.payload_bytes_max:
+        return None
+    return ops.Publish(topic.number, 0, base, count, rows.columns | AS_ROWS, rows.size)
 
 
 def _sequenced(

@@ -32,7 +32,10 @@ Cut: TypeAlias = Callable[[Int64], int]
 """Returns how many of the candidates, in order, fit a budget of bytes. May raise `Cold`; then nothing was moved."""
 
 
-_NONE = np.empty(0, np.int64)
+NO_RANKS = np.empty(0, np.int64)
+"""In the order of arrival the offset is the rank, so nothing reads this."""
+
+_NONE = NO_RANKS
 
 
 class Waiting(Protocol):
@@ -139,6 +142,10 @@ class Fifo:
         if self._claimed.above or len(self._back):
             return first, first
         return first, min(first + n, self._end)
+
+    def is_empty(self) -> bool:
+        """Return whether no message waits, after `claim_run`: nothing is behind the cursor then."""
+        return self._claimed.floor >= self._end
 
     def claim_run(self, stop: int) -> None:
         """Take out the messages that `next_run` returned, up to `stop`."""

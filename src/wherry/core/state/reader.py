@@ -62,13 +62,13 @@ class Reader:
     """The state of the messages of a partition for one subscription, from offset `start` on."""
 
     __slots__ = (
-        "_fifo",
         "_order",
         "_ranked",
         "attempts_table",
         "backlog",
         "dead",
         "delayed",
+        "fifo",
         "gate",
         "leased",
         "settled",
@@ -86,9 +86,9 @@ class Reader:
         self.attempts_table = OffsetTable(ATTEMPTS)
         self.delayed = Delayed(self.attempts_table)
         self.dead = OffsetTable(DEAD)
-        self._fifo = Fifo(start) if order == "fifo" else None
+        self.fifo = Fifo(start) if order == "fifo" else None
         self._ranked = None if order == "fifo" else Ranked(timed=order == "timeline")
-        plain: Waiting = self._fifo or self._ranked  # type: ignore[assignment]  # one of them is there
+        plain: Waiting = self.fifo or self._ranked  # type: ignore[assignment]  # one of them is there
         self.gate = KeyGate(plain, hashes_of) if hashes_of is not None else None
         self.waiting: Waiting = self.gate or plain
 
@@ -113,16 +113,16 @@ class Reader:
 
     def begin(self, end: int) -> None:
         """Let everything below `end` wait that is not settled, in a fifo."""
-        assert self._fifo is not None
-        self._fifo.resume(self.settled.copy(), end)
+        assert self.fifo is not None
+        self.fifo.resume(self.settled.copy(), end)
 
     def _load_fifo(self, held: Int64, delayed: BitMap64, end: int) -> None:
         claimed = self.settled.copy()
         claimed.add(distinct(np.concatenate((self.dead.offsets(), held))))
         if self.backlog is not None:
             claimed.add_range(*self.backlog)
-        assert self._fifo is not None
-        self._fifo.resume(claimed, end)
+        assert self.fifo is not None
+        self.fifo.resume(claimed, end)
         again = held[~members(delayed, held)]
         self.waiting.put_back(self.attempts_table.get(again, "rank", 0), again)
 
@@ -151,8 +151,8 @@ class Reader:
 
     def pass_over(self, base: int, count: int) -> None:
         """Count messages as settled that this subscription is not to get."""
-        if self._fifo is not None:
-            self._fifo.skip(base, count)
+        if self.fifo is not None:
+            self.fifo.skip(base, count)
         self.settled.add_range(base, base + count)
 
     def wake(self, now_ms: int) -> None:
@@ -171,15 +171,20 @@ class Reader:
 
     def next_run(self, n: int) -> tuple[int, int]:
         """Return the next `n` messages, or fewer, as consecutive offsets (first, stop); none where they are no run."""
-        if self._fifo is None or self.gate is not None:
+        if self.fifo is None or self.gate is not None:
             return 0, 0
-        return self._fifo.next_run(n)
+        return self.fifo.next_run(n)
 
     def lease_run(self, first: int, stop: int) -> None:
         """Lease messages that `next_run` returned."""
-        assert self._fifo is not None
-        self._fifo.claim_run(stop)
+        assert self.fifo is not None
+        self.fifo.claim_run(stop)
         self.leased.add_range(first, stop)
+
+    def is_run_out(self) -> bool:
+        """Return whether no message waits, after `lease_run`."""
+        assert self.fifo is not None
+        return self.fifo.is_empty()
 
     def next_few(self, n: int, most: int, now_ms: int) -> tuple[list[int], list[int]] | None:
         """Return offsets and ranks of the next `n` messages in a ranked order, if they are at most `most`."""

@@ -22,6 +22,7 @@ from wherry.core.state.catalog import Catalog
 from wherry.core.state.lease import Lease, Leases, Rows
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.partition import Freed, Partition
+from wherry.core.state.plan import Plan, plan_of
 from wherry.core.state.producers import Producers
 from wherry.core.state.reader import Reader
 from wherry.core.state.stages import Stages
@@ -169,6 +170,7 @@ class TopicState:
         "oldest",
         "outbox",
         "partitions",
+        "plan",
         "producers",
         "removals",
         "rotation",
@@ -177,6 +179,8 @@ class TopicState:
 
     def __init__(self, number: int, config: Topic) -> None:
         self.number = number
+        self.plan: Plan | None = None
+        """The objects that a lone message touches here, if the topic is plain."""
         self.config = config
         self.partitions: dict[int, Partition] = {}
         self.subscriptions: dict[int, SubscriptionState] = {}
@@ -199,7 +203,12 @@ class TopicState:
         partition = self.partitions.get(number)
         if partition is None:
             partition = self.partitions[number] = Partition(number)
+            self.replan()
         return partition
+
+    def replan(self) -> None:
+        """Make the plan anew: to be called after a change of the catalog here, or of partitions and readers."""
+        self.plan = plan_of(self)
 
     def next_offset(self, number: int) -> int:
         """Return the next offset of a partition without making the partition: decisions change nothing."""
@@ -255,7 +264,10 @@ class State:
 
     def topic(self, name: str) -> TopicState:
         """Return a topic by name, or raise `NotFound`."""
-        return self.topics[self.catalog.topic(name)]
+        number = self.catalog.topics.get(name) if isinstance(name, str) else None
+        if number is None:
+            raise NotFound("topic", name)
+        return self.topics[number]
 
     def subscription(self, topic: str, name: str) -> SubscriptionState:
         """Return a subscription by names, durable or ephemeral, or raise `NotFound`."""
@@ -273,27 +285,28 @@ class State:
     def mark_nonempty(self, subscription: SubscriptionState, number: int) -> None:
         """Note that a partition may have a message to lease: one arrived or came back, or its key is free."""
         subscription.nonempty.add(number)
-        self._wake(subscription, number)
+        subscription.events = event = subscription.events + 1
+        subscription.wakeups[number] = event
+        self.to_wake[subscription.number] = None
         self.end_hold(subscription.topic, number)
 
     def mark_room(self, subscription: SubscriptionState, consumer: str) -> None:
         """Note that a consumer has more room than before, or was removed."""
-        self._wake(subscription, consumer)
-
-    def _wake(self, subscription: SubscriptionState, cause: int | str) -> None:
-        subscription.events += 1
-        subscription.wakeups[cause] = subscription.events
+        subscription.events = event = subscription.events + 1
+        subscription.wakeups[consumer] = event
         self.to_wake[subscription.number] = None
 
     def take_out(self, lease: Lease, rows: Rows | None) -> None:
         """Take rows (None: all) out of a lease and out of the buffer of its consumer."""
         subscription = self.subscriptions.get(lease.subscription)
         consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
+        had_room = consumer is not None and consumer.has_room()
         if consumer is not None:
             consumer.unsettled_messages -= len(lease) if rows is None else len(rows)
             consumer.unsettled_bytes -= lease.bytes if rows is None else lease.bytes_of(rows)
         if subscription is not None:
-            self.mark_room(subscription, lease.consumer)
+            if not had_room or len(subscription.nonempty):  # else no pull waits for room, and no message either
+                self.mark_room(subscription, lease.consumer)
             self.end_hold(subscription.topic, lease.partition)
         if rows is None or len(rows) == len(lease):
             self.leases.end(lease)
@@ -321,6 +334,7 @@ class State:
         subscription.readers[number] = reader
         partition = topic.partition(number)
         (partition.readers if subscription.config.durable else partition.ephemeral)[subscription.number] = reader
+        topic.replan()
         self.mark_nonempty(subscription, number)
         return reader
 

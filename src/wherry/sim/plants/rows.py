@@ -8,12 +8,14 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from wherry.core.apply import planned
 from wherry.core.decide import leasing
 from wherry.core.index import directory
 from wherry.core.index.directory_part import COUNT, LIVE, WAITING
 from wherry.core.index.waiting import Fifo, Ranked
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import Reader
+from wherry.core.state.state import TopicState
 from wherry.journal.bodies import merged
 from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.segments.reading import Block
@@ -162,6 +164,24 @@ def keep_the_neighbours() -> Any:
     return patched(Block, "only", make)
 
 
+def keep_an_old_plan() -> Any:
+    """Keep the plan of a topic when its subscriptions change: a new one gets no lone message."""
+
+    def make(replan: Any) -> Any:
+        return lambda self: replan(self) if self.plan is None else None
+
+    return patched(TopicState, "replan", make)
+
+
+def ack_for_the_reader_alone() -> Any:
+    """Let a planned ack settle messages for their subscription, and keep them in the topic."""
+
+    def make(_: Any) -> Any:
+        return lambda state, plan, subscription, first, stop: subscription.readers[0].settle_run(first, stop)
+
+    return patched(planned, "ack", make)
+
+
 ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "trust the page cache": (trust_the_page_cache, 0, ("ledger", "replay_equals_live", "BootRefused")),
     "lease a run twice": (lease_a_run_twice, 0, ("one_lease_at_a_time", "Corrupt")),
@@ -175,5 +195,7 @@ ROW_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "read the next row": (read_the_next_row, 0, ("ledger",)),
     "take a part for the whole": (take_a_part_for_the_whole, 5, ("Corrupt",)),
     "keep the neighbours": (keep_the_neighbours, 5, ("ledger",)),
+    "keep an old plan": (keep_an_old_plan, 0, ("ledger", "late", "replay_equals_live", "audit")),
+    "ack for the reader alone": (ack_for_the_reader_alone, 0, ("replay_equals_live", "bounds_held", "audit")),
     "lose the place in merged": (lose_the_place_in_merged, 0, ("ledger",)),
 }
