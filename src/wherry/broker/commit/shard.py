@@ -31,6 +31,7 @@ from wherry.core.apply.apply import apply
 from wherry.core.apply.runs import apply_plain
 from wherry.core.apply.step import Effects
 from wherry.core.decide import upkeep
+from wherry.core.decide.forwarding import Forwarder
 from wherry.core.decide.leasing import Now
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
@@ -121,6 +122,8 @@ class Shard:
         self.tracing: Tracing | None = None
         self.on_push: Callable[[int], None] | None = None
         """Called with the number of each subscription whose webhook was added or changed."""
+        self.forwarder: Forwarder | None = None
+        """Makes the copies of messages that expire, to be published at once where that is possible."""
         self.on_bury: Callable[[str], None] | None = None
         """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
@@ -154,13 +157,17 @@ class Shard:
             topics = self.state.catalog.found_topics(about)
         elif expires:
             self._round_at_ms = now.steady_ms + ROUND_MS
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics):
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics, self._forwarder()):
             self.commit([entry])
         if topics is None:
             self.expiry_refused = expiry_times.is_due(now_ms)
             if self.expiry_refused:
                 self._round_at_ms = now.steady_ms + REFUSED_MS
         self.wake()  # leases that ended give room to waiting consumers
+
+    def _forwarder(self) -> Forwarder | None:
+        """Return what forwards expired messages; None while they are traced: a trace shows dead letters."""
+        return self.forwarder if self.tracing is None else None
 
     def wake(self) -> None:
         """Wake waiting pulls that may get messages by now, and the housekeeper if held messages expire by now.
@@ -186,12 +193,21 @@ class Shard:
 
     def decide_at_once(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T] | None:
         """Make a decision that adds messages, as `decide` does; return None, with nothing written, if it must wait."""
-        if self.committer.is_full() or self._is_memory_full():
+        if not self.takes_messages():
             return None
         try:
             return self._decide(choose, about)
         except (Cold, _NoRoom):
             return None
+
+    def takes_messages(self) -> bool:
+        """Return whether messages may be added now, without a wait for the disk or for memory."""
+        return not self.committer.is_full() and not self._is_memory_full()
+
+    def admits_messages(self, size: int) -> bool:
+        """Return whether an entry with messages of so many bytes may be written now."""
+        is_held = self.files is None and self.store.cached_bytes + size > self.store.cache_bytes_max
+        return not is_held and self.takes_messages() and self.room.left(size, 1, essential=False) is None
 
     async def decide(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.

@@ -1,0 +1,31 @@
+"""Forwards messages as they expire: reads them in memory, and asks the layer above for the copies to publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wherry.broker.commit.shard import Shard
+from wherry.core.state.state import TopicState
+from wherry.model.calls.dead import COPIED, CopyCall, DeadCopy, DeadRow
+
+
+class ExpiryForwarder:
+    """Makes the copies of messages that expire by a call of the layer above. Implements `Forwarder` for the core."""
+
+    def __init__(self, shard: Shard, call: CopyCall, by: str) -> None:
+        self._shard, self._call = shard, call
+        self.by = by
+
+    def copies(self, topic: TopicState, partition: int, offsets: Sequence[int], died_ms: int) -> list[DeadCopy] | None:
+        """See `Forwarder`. A message on disk is a dead letter first: nothing is read from the disk here."""
+        rows = list[DeadRow]()
+        for offset in offsets:
+            values = self._shard.store.values(topic.number, partition, offset, COPIED)
+            if values is None:
+                return None
+            rows.append(DeadRow(offset, *values, "expired", died_ms))
+        return self._call(topic.config.name, rows)
+
+    def has_room(self, size: int) -> bool:
+        """See `Forwarder`."""
+        return self._shard.admits_messages(size)
