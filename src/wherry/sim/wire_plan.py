@@ -20,6 +20,10 @@ JOBS, SOLO, DEAD = "jobs", "solo", "dead"
 """Queues: one for many consumers, one for a single consumer, and one for rejected messages of both."""
 
 QUEUES = (JOBS, SOLO, DEAD)
+
+SOON, SOON_MS = "soon", 400
+"""A queue without consumers: its messages expire after a time, and go to `DEAD`."""
+
 LEASE_MS = 1_800_000
 
 

@@ -64,9 +64,14 @@ HARD_CACHE_FACTOR = 2
 ROOM_TRIES = 64
 """How often a call that finds no room on the disk tries again, while others write."""
 
-ROUND_MS = 10
-"""Messages expire at most so late, unless a decision needs it sooner: one entry for hundreds of queues, and not one for
-each queue and millisecond. The first message that expires after a pause is not late at all."""
+ROUND_MIN_MS, ROUND_MS = 2, 10
+"""The least and the most time from one round to the next. Messages expire at most so late, unless a decision needs it
+sooner: one entry for hundreds of queues, and not one for each queue and millisecond. The first message that expires
+after a pause is not late at all."""
+
+TOPICS_A_MS = 4
+"""Topics of a round for each millisecond until the next: rounds take a part of the loop, however many topics there are,
+and come the more seldom the later they are."""
 
 REFUSED_MS = 100
 """When the next round comes after one that found no room in the journal for all that has expired."""
@@ -132,6 +137,8 @@ class Shard:
         """When `upkeep` was last called, by both clocks in milliseconds."""
         self._round_at_ms = 0
         """When messages may next expire in all topics, by the monotonic clock; sooner before a decision about all."""
+        self._compared: tuple[int | None, int, int] = (None, 0, 0)
+        """What `_is_due_before_wake` compared last: nearly every publish finds the same times."""
         self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
@@ -156,7 +163,8 @@ class Shard:
         if about is not None and now.steady_ms < self._round_at_ms:
             topics = self.state.catalog.found_topics(about)
         elif expires:
-            self._round_at_ms = now.steady_ms + ROUND_MS
+            pause_ms = min(ROUND_MS, max(ROUND_MIN_MS, expiry_times.due_topics() // TOPICS_A_MS))
+            self._round_at_ms = now.steady_ms + pause_ms
         for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics, self._forwarder()):
             self.commit([entry])
         if topics is None:
@@ -369,6 +377,10 @@ class Shard:
                     self.on_bury(self.state.topics[number].config.name)
 
     def _is_due_before_wake(self) -> bool:
+        known = (self.state.expiry_times.next_ms(), self._round_at_ms, self.wake_at_ms)
+        if known == self._compared:  # the end of a lease wakes the housekeeper by itself
+            return False
+        self._compared = known
         now = self.now()
         wait_ms = self.due_in_ms(now)
         return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms

@@ -63,6 +63,8 @@ def _expire_for_one(step: Step, subscription: SubscriptionState, partition: Part
 
 def _newly_expired(step: Step, partition: Partition, offset: Int64) -> int:
     """Return how many messages did not expire before, for another subscription: dropped, or as its dead letter."""
+    if partition.has_no_end(offset):
+        return len(offset)
     before = partition.ends.get(offset, "why", 0) == EXPIRED
     number = step.state.texts.find("expired")
     for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):

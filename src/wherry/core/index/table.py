@@ -38,6 +38,10 @@ class OffsetTable:
     def __len__(self) -> int:
         return self._main.count + self._recent.count
 
+    def ends_before(self, offset: int) -> bool:
+        """Return whether an offset is higher than those of all rows."""
+        return self._main.ends_before(offset) and self._recent.ends_before(offset)
+
     def put(self, offsets: Int64, **columns: Int64 | int) -> None:
         """Insert or overwrite rows. Offsets are distinct, in any order."""
         if len(offsets) == 0:
