@@ -29,12 +29,12 @@ def copies_to(*topics: str, **columns: object) -> CopyCall:
     return call
 
 
-async def prepared(home: Home, *, graves: dict[str, object] | None = None) -> Broker:
+async def prepared(home: Home) -> Broker:
     """Open a broker with a topic whose messages become dead letters as they expire, and one for their copies."""
     broker = await home.open()
     await broker.create_topic("t", expired="dead-letter")
     await reader_of(broker, "t")
-    await broker.create_topic("graves", **(graves or {}))  # type: ignore[arg-type]
+    await broker.create_topic("graves")
     await reader_of(broker, "graves")
     return broker
 

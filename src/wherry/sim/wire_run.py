@@ -215,7 +215,7 @@ async def _declare(world: WireWorld) -> None:
         try:
             await link.connect()
             await link.declare(DEAD, {})
-            to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+            to_dead: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
             for queue in QUEUES[:-1]:
                 await link.declare(queue, to_dead)
             await link.declare(SOON, {**to_dead, "x-message-ttl": SOON_MS})

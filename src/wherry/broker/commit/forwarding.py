@@ -23,7 +23,8 @@ class ExpiryForwarder:
             values = self._shard.store.values(topic.number, partition, offset, COPIED)
             if values is None:
                 return None
-            rows.append(DeadRow(offset, *values, "expired", died_ms))
+            payload, envelope, headers, identity = values
+            rows.append(DeadRow(offset, payload, envelope, headers, identity, "expired", died_ms))
         return self._call(topic.config.name, rows)
 
     def has_room(self, size: int) -> bool:
