@@ -217,6 +217,10 @@ async def too_many_copies(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "COPIES_MAX", 1)
 
 
+async def too_many_messages(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "MESSAGES_MAX", 1)
+
+
 async def too_many_bytes(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "BYTES_MAX", 600)
 
@@ -235,6 +239,7 @@ async def too_many_bytes(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         a_trace,
         no_room,
         too_many,
+        too_many_messages,
         too_many_copies,
         too_many_bytes,
     ],

@@ -26,7 +26,7 @@ from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
 from wherry.sim.history import History, Seen
 from wherry.sim.patch import patched
-from wherry.sim.wire_plan import DEAD, QUEUES, SOON, SOON_MS, Wire, WirePlan, draw_native, draw_wires
+from wherry.sim.wire_plan import DEAD, QUEUES, SOON, SOON_MS, Wire, WirePlan, draw_native, draw_wires, with_soon
 from wherry.sim.world import loop
 from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
@@ -38,9 +38,6 @@ T = TypeVar("T")
 DRAIN_ROUNDS = 60
 QUIET_S = 11.0
 """Longer than any wait of the queueing layer before it tries again."""
-
-SOON_PUBLISHES = 8
-"""How often a client of AMQP publishes some messages that expire and are forwarded."""
 
 PARTED_S = 3.0
 """By then the broker has noticed that its clients are gone."""
@@ -71,7 +68,8 @@ class WireResult:
 
 def run_wires(seed: int, seen: Seen | None = None) -> WireResult:
     """Run one seed to its end and check it; its histories are in `seen` from the beginning."""
-    return _run(seed, "wires", draw_wires(Random(f"{seed}/wires")), seen)
+    plan = with_soon(draw_wires(Random(f"{seed}/wires")), Random(f"{seed}/soon"))
+    return _run(seed, "wires", plan, seen)
 
 
 def run_native(seed: int, seen: Seen | None = None) -> WireResult:
@@ -171,7 +169,7 @@ def _checking_logs(checker: _LogChecker) -> Iterator[None]:
 
 async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
     await world.boot()
-    await _declare(world)
+    await _declare(world, plan)
     nemesis = Nemesis(world, Random(random.getrandbits(64)))
     consumers = [
         _consumer(wire)(world, f"c{number}", wire, Random(random.getrandbits(64)), queues=queues)
@@ -181,9 +179,9 @@ async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
         _publisher(wire)(world, f"p{number}", wire, Random(random.getrandbits(64)), left=plan.publishes)
         for number, wire in enumerate(plan.publishers)
     ]
-    if not plan.native:
-        own = Random(f"{world.seed}/soon")  # so that the other clients do what they did without this one
-        publishers.append(QueuePublisher(world, "t0", "amqp", own, left=SOON_PUBLISHES, queues=(SOON,), transacts=0.0))
+    if plan.soon:
+        own = Random(random.getrandbits(64))
+        publishers.append(QueuePublisher(world, "t0", "amqp", own, left=plan.soon, queues=(SOON,), transacts=0.0))
     idler = QueueIdler(world, "i0", plan.idle, Random(random.getrandbits(64)))
     others = [nemesis.run(), idler.run(), _cut(world, plan, Random(random.getrandbits(64))), world.supervise()]
     async with asyncio.TaskGroup() as group:
@@ -209,7 +207,7 @@ def _publisher(wire: Wire) -> type[QueuePublisher | NativePublisher]:
     return NativePublisher if wire == "native" else QueuePublisher
 
 
-async def _declare(world: WireWorld) -> None:
+async def _declare(world: WireWorld, plan: WirePlan) -> None:
     while True:
         link = AmqpLink(world, "setup")
         try:
@@ -218,7 +216,8 @@ async def _declare(world: WireWorld) -> None:
             to_dead: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
             for queue in QUEUES[:-1]:
                 await link.declare(queue, to_dead)
-            await link.declare(SOON, {**to_dead, "x-message-ttl": SOON_MS})
+            if plan.soon:
+                await link.declare(SOON, {**to_dead, "x-message-ttl": SOON_MS})
             await link.close()
             return
         except Gone:

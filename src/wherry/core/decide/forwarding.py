@@ -22,8 +22,11 @@ from wherry.model.schema import STORED
 FEW: Final = 64
 """Messages of a partition that one entry forwards at most: each is read and copied while nothing else runs."""
 
+MESSAGES_MAX: Final = 256
+"""Messages that are read for one entry at most: some milliseconds."""
+
 COPIES_MAX: Final = 512
-"""Copies that one entry publishes at most."""
+"""Copies that one entry publishes at most: a message may go to several topics."""
 
 BYTES_MAX: Final = 1 << 20
 """About the most bytes of the copies that one entry publishes."""
@@ -54,24 +57,27 @@ class Forwarding:
     def __init__(self, state: State, forwarder: Forwarder | None, now: Now) -> None:
         self._state, self._forwarder, self._now = state, forwarder, now
         self._to: dict[int, list[dict[str, Any]]] = {}
-        self._count = self._bytes = 0
+        self._messages = self._copies = self._bytes = 0
+        self._is_full = False
+        """Whether copies were too many or too large beside the others: no more are asked for."""
 
     def steps(self, each: Expiring) -> list[ops.AnyOp] | None:
         """Return the operations that remove expired messages, whose copies are published; None if they must be dead."""
-        if self._forwarder is None or (subscription := _only_subscription(each)) is None:
+        subscription, count = _only_subscription(each), len(each.free)
+        if self._forwarder is None or subscription is None or self._is_full or self._messages + count > MESSAGES_MAX:
             return None
-        offsets = each.free.tolist()
-        copies = self._forwarder.copies(each.topic, each.partition.number, offsets, self._now.wall_ms)
+        self._messages += count  # of those too that are refused below: reading them takes as long
+        number, offsets = each.partition.number, each.free.tolist()
+        copies = self._forwarder.copies(each.topic, number, offsets, self._now.wall_ms)
         if copies is None or not self._add(copies):
             return None
-        place = (each.topic.number, subscription, each.partition.number)
+        place = (each.topic.number, subscription, number)
         return [ops.Discard(*place, each.free, self._forwarder.by, redriven=True, reason="expired")]
 
     def _add(self, copies: list[DeadCopy]) -> bool:
         """Add copies, all or none; return whether they were added."""
-        assert self._forwarder is not None
-        size = self._bytes + OP_BYTES
         to: list[int] = []
+        size = self._bytes + OP_BYTES
         for name, columns in copies:
             number = self._state.catalog.topics.get(name)
             if number is None or not (number in self._to or _takes_any(self._state.topics[number])):
@@ -80,13 +86,19 @@ class Forwarding:
                 return False
             to.append(number)
             size += _bytes_max(columns)
-        if self._count + len(copies) > COPIES_MAX or size > BYTES_MAX or not self._forwarder.has_room(size):
+        if not self._has_room(len(copies), size):
+            self._is_full = True
             return False
         for number, copy in zip(to, copies, strict=True):
             self._to.setdefault(number, []).append(copy.columns)
-        self._count += len(copies)
+        self._copies += len(copies)
         self._bytes = size
         return True
+
+    def _has_room(self, more: int, size: int) -> bool:
+        """Return whether the entry takes more copies, and the journal the entry, which has `size` bytes with them."""
+        assert self._forwarder is not None
+        return self._copies + more <= COPIES_MAX and size <= BYTES_MAX and self._forwarder.has_room(size)
 
     def publishes(self) -> list[Entry]:
         """Return the publishes of all copies as part of an entry; nothing if there are none."""

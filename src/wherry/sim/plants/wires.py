@@ -8,9 +8,8 @@ from typing import Any
 
 from wherry.broker.broker import Broker
 from wherry.broker.commit.commit import WhenDurable
-from wherry.core.decide import upkeep
+from wherry.core.apply import publishes
 from wherry.core.decide.forwarding import Forwarding
-from wherry.core.decide.leasing import Now
 from wherry.queueing.flow import delivering, transaction
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
@@ -138,15 +137,15 @@ def remove_and_forget() -> Any:
 
 
 def expire_early() -> Any:
-    """Let messages expire a hundred milliseconds before their time."""
+    """Note that messages expire 0.3 s before their time."""
 
-    def make(due: Any) -> Any:
-        def early(state: Any, now: Now, *rest: Any) -> Any:
-            return due(state, now._replace(wall_us=now.wall_us + 100_000), *rest)
+    def make(note: Any) -> Any:
+        def early(step: Any, partition: Any, topic: int, times: Any) -> None:
+            note(step, partition, topic, times - [[300], [0]])
 
         return early
 
-    return patched(upkeep, "due", make)
+    return patched(publishes, "_note_expiry", make)
 
 
 def receipt_before_the_sync() -> Any:
@@ -233,9 +232,9 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
     "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),
     "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),
-    "forward and keep": (forward_and_keep, 0, ("forwarded_once", "acked_stays_acked")),
-    "remove and forget": (remove_and_forget, 0, ("nobody_loses",)),
-    "expire early": (expire_early, 0, ("not_before_its_time",)),
+    "forward and keep": (forward_and_keep, 15, ("forwarded_once", "acked_stays_acked")),
+    "remove and forget": (remove_and_forget, 15, ("nobody_loses",)),
+    "expire early": (expire_early, 15, ("not_before_its_time",)),
     "share deliveries": (share_deliveries, 5, ("one_holder",)),
 }
 """Each bug, the first seed that shows it, and the checkers that may find it."""
