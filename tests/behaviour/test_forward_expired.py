@@ -206,7 +206,11 @@ async def a_trace(broker: Broker, _: pytest.MonkeyPatch) -> None:
 
 
 async def no_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(broker.shard), "admits_messages", lambda *_: False)
+    monkeypatch.setattr(type(broker.shard), "takes_messages", lambda _: False)
+
+
+async def too_large_an_entry(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker.shard.writer, "entry_bytes_max", 1_200)
 
 
 async def too_many(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +242,7 @@ async def too_many_bytes(_: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         an_earlier_dead_letter,
         a_trace,
         no_room,
+        too_large_an_entry,
         too_many,
         too_many_messages,
         too_many_copies,

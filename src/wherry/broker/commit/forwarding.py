@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wherry.broker.commit.room import ENTRY_HEAD_BYTES
 from wherry.broker.commit.shard import Shard
 from wherry.core.state.state import TopicState
 from wherry.model.calls.dead import COPIED, CopyCall, DeadCopy, DeadRow
@@ -29,4 +30,8 @@ class ExpiryForwarder:
 
     def has_room(self, size: int) -> bool:
         """See `Forwarder`."""
-        return self._shard.admits_messages(size)
+        shard = self._shard
+        if shard.files is None and shard.store.cached_bytes + size > shard.store.cache_bytes_max:
+            return False
+        fits = size <= shard.writer.entry_bytes_max - ENTRY_HEAD_BYTES
+        return fits and shard.takes_messages() and shard.room.left(size, 1, essential=False) is None

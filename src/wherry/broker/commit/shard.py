@@ -137,7 +137,7 @@ class Shard:
         """When `upkeep` was last called, by both clocks in milliseconds."""
         self._round_at_ms = 0
         """When messages may next expire in all topics, by the monotonic clock; sooner before a decision about all."""
-        self._compared: tuple[int | None, int, int] = (None, 0, 0)
+        self._compared: tuple[int | None, ...] = ()
         """What `_is_due_before_wake` compared last: nearly every publish finds the same times."""
         self._kept: set[asyncio.Task[Any]] = set()
 
@@ -165,17 +165,14 @@ class Shard:
         elif expires:
             pause_ms = min(ROUND_MS, max(ROUND_MIN_MS, expiry_times.due_topics() // TOPICS_A_MS))
             self._round_at_ms = now.steady_ms + pause_ms
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics, self._forwarder()):
+        forwarder = self.forwarder if self.tracing is None else None  # a trace shows dead letters
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics, forwarder):
             self.commit([entry])
         if topics is None:
             self.expiry_refused = expiry_times.is_due(now_ms)
             if self.expiry_refused:
                 self._round_at_ms = now.steady_ms + REFUSED_MS
         self.wake()  # leases that ended give room to waiting consumers
-
-    def _forwarder(self) -> Forwarder | None:
-        """Return what forwards expired messages; None while they are traced: a trace shows dead letters."""
-        return self.forwarder if self.tracing is None else None
 
     def wake(self) -> None:
         """Wake waiting pulls that may get messages by now, and the housekeeper if held messages expire by now.
@@ -211,11 +208,6 @@ class Shard:
     def takes_messages(self) -> bool:
         """Return whether messages may be added now, without a wait for the disk or for memory."""
         return not self.committer.is_full() and not self._is_memory_full()
-
-    def admits_messages(self, size: int) -> bool:
-        """Return whether an entry with messages of so many bytes may be written now."""
-        is_held = self.files is None and self.store.cached_bytes + size > self.store.cache_bytes_max
-        return not is_held and self.takes_messages() and self.room.left(size, 1, essential=False) is None
 
     async def decide(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
@@ -377,8 +369,9 @@ class Shard:
                     self.on_bury(self.state.topics[number].config.name)
 
     def _is_due_before_wake(self) -> bool:
-        known = (self.state.expiry_times.next_ms(), self._round_at_ms, self.wake_at_ms)
-        if known == self._compared:  # the end of a lease wakes the housekeeper by itself
+        state = self.state
+        known = (state.expiry_times.next_ms(), state.leases.next_deadline_ms(), self._round_at_ms, self.wake_at_ms)
+        if known == self._compared:
             return False
         self._compared = known
         now = self.now()

@@ -34,8 +34,8 @@ BYTES_MAX: Final = 1 << 20
 COPY_BYTES: Final = 256
 """What a copy takes in an entry beside its payload and its envelope, at most, without its headers."""
 
-ENVELOPE_FACTOR: Final = 3
-"""An envelope is in the headers too, as text."""
+ENVELOPE_FACTOR: Final = 6
+"""What an envelope has is in the headers too, as text: a short number takes five times as many bytes there."""
 
 
 class Forwarder(Protocol):
@@ -52,10 +52,10 @@ class Forwarder(Protocol):
 
 
 class Forwarding:
-    """The copies of one entry, by the topic that they go to."""
+    """The copies of one entry, by the topic that they go to; the entry has `others` bytes of operations at most."""
 
-    def __init__(self, state: State, forwarder: Forwarder | None, now: Now) -> None:
-        self._state, self._forwarder, self._now = state, forwarder, now
+    def __init__(self, state: State, forwarder: Forwarder | None, now: Now, others: int) -> None:
+        self._state, self._forwarder, self._now, self._others = state, forwarder, now, others
         self._to: dict[int, list[dict[str, Any]]] = {}
         self._messages = self._copies = self._bytes = 0
         self._is_full = False
@@ -96,9 +96,10 @@ class Forwarding:
         return True
 
     def _has_room(self, more: int, size: int) -> bool:
-        """Return whether the entry takes more copies, and the journal the entry, which has `size` bytes with them."""
-        assert self._forwarder is not None
-        return self._copies + more <= COPIES_MAX and size <= BYTES_MAX and self._forwarder.has_room(size)
+        """Return whether the entry takes more copies, which make `size` bytes with the others, and the journal it."""
+        if self._copies + more > COPIES_MAX or size > BYTES_MAX or self._forwarder is None:
+            return False
+        return self._forwarder.has_room(self._others + size)
 
     def publishes(self) -> list[Entry]:
         """Return the publishes of all copies as part of an entry; nothing if there are none."""

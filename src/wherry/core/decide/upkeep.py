@@ -85,14 +85,14 @@ def _expire(
         step //= 2
     while left and room.expiry(EXPIRY_BYTES_MIN):
         group = gathered(state, left, now.wall_ms, step)
-        total = sum(each.total for each in group)
-        if total and not room.expiry(sum(each.bytes_max for each in group)):
+        total, size = sum(each.total for each in group), sum(each.bytes_max for each in group)
+        if total and not room.expiry(size):
             left.extendleft(each.place for each in reversed(group))
             if total == 1:
                 return
             step = total // 2
             continue
-        yield from _removed(state, group, now, Forwarding(state, forwarder, now))
+        yield from _removed(state, group, now, Forwarding(state, forwarder, now, size))
         left.extend(each.place for each in group if each.more)
 
 

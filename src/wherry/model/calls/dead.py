@@ -93,7 +93,7 @@ class DeadRow(NamedTuple):
 
 
 class DeadCopy(NamedTuple):
-    """A message that is to be published in place of one that died: its topic, and its columns."""
+    """A message to be published in place of one that died: its topic and its columns, an envelope among them."""
 
     topic: str
     columns: dict[str, Any]
