@@ -22,7 +22,8 @@ def to(queue: str) -> bytes:
 
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The topics of each step that the mover tried."""
+    """The topics of each step that the mover tried; no message is forwarded as it expires."""
+    monkeypatch.setattr(Broker, "forward_expired", lambda *_, **__: None)
     forward, tried = Broker.forward, list[list[str]]()
 
     async def noted(self: Broker, sources: list[tuple[str, DeadFilter]], *args: Any, **options: Any) -> int:
@@ -132,5 +133,31 @@ def test_many_dead_letters_of_one_queue_do_not_hold_up_another(monkeypatch: pyte
         await until(lambda: counts(broker, "graves")[0] == 101)
         last = max(number for number, step in enumerate(moves) if "large" in step)
         assert last > next(number for number, step in enumerate(moves) if "small" in step)
+
+    over(story)
+
+
+def test_what_expires_is_forwarded_with_its_story_in_the_step_in_which_it_does(monkeypatch: pytest.MonkeyPatch):
+    async def never(self: Broker, *_: Any, **__: Any) -> int:
+        raise AssertionError("a message that expired became a dead letter first")
+
+    monkeypatch.setattr(Broker, "forward", never)
+
+    async def story(broker: Broker, url: str, in_thread: Any) -> None:
+        def client() -> None:
+            with Raw(url).opened() as raw:
+                durable(raw, "graves")
+                declared(raw, "second", number("x-message-ttl", 20), to("graves"))
+                declared(raw, "first", number("x-message-ttl", 20), to("second"))
+                raw.publish("first", b"body", LASTING)
+
+        await in_thread(client)
+        await until(lambda: counts(broker, "graves")[0] == 1)
+        found = (await broker.browse("graves")).to_pylist()[0]
+        headers = dict(found["headers"])
+        assert (found["payload"], headers["x-first-death-queue"]) == (b"body", "first")
+        assert headers["x-first-death-reason"] == "expired"
+        assert found["envelope"].index(b"second") < found["envelope"].index(b"first"), "the last death comes first"
+        assert [(each.by, each.messages) for each in broker.audit("first")] == [("dead-letter exchange", 1)]
 
     over(story)

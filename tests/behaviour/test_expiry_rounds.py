@@ -9,8 +9,15 @@ import pytest
 
 from tests.behaviour.world import Home, LoopClock, VirtualClock, drain, in_loop, in_virtual_time, reader_of
 from wherry import Broker, Message, PublishOptions
+from wherry.broker.commit import shard
 from wherry.broker.commit.shard import ROUND_MS
 from wherry.core.decide import upkeep
+
+
+@pytest.fixture(autouse=True)
+def far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rounds `ROUND_MS` apart, as after one with many topics."""
+    monkeypatch.setattr(shard, "ROUND_MIN_MS", ROUND_MS)
 
 
 async def topics_with(broker: Broker, expires_ms: int, *names: str) -> None:

@@ -197,5 +197,6 @@ ADDED: dict[str, Entry] = {
         ],
         [ROWS, BARE, PLAIN],
     ),
+    "discard": Entry(AT_US, [ops.Discard(1, 3, 0, column(5, 7), "exchange ☃", redriven=True, reason="expired")]),
 }
 """Entries with fields, values or bodies that came later. Their folder is their own, since a file never changes."""

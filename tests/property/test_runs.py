@@ -16,7 +16,7 @@ from wherry.core.index import runs
 from wherry.core.index.offsets import members
 from wherry.core.index.runs import SortedRuns, sort_pairs
 
-SIZES = {"TAIL_MAX": 6, "RUN_MAX": 48, "BLOCK": 4, "MERGE_FAN": 3}
+SIZES = {"TAIL_MAX": 6, "RUN_MAX": 48, "BLOCK": 4, "MERGE_FAN": 3, "SHORT_MAX": 5}
 """Small enough that every path of the tree is taken within a few steps (a refill reads 64 pairs a run at least)."""
 
 

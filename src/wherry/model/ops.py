@@ -208,7 +208,10 @@ class Redrive(Op, frozen=True, tag="redrive"):
 
 
 class Discard(Op, frozen=True, tag="discard"):
-    """Dead letters were deleted by a client, or published again in the same entry (`redriven`)."""
+    """Dead letters were deleted by a client, or published again in the same entry (`redriven`).
+
+    With a `reason` the messages waited until this entry: they died for that reason, and were never dead letters.
+    """
 
     topic: int
     subscription: int
@@ -216,6 +219,7 @@ class Discard(Op, frozen=True, tag="discard"):
     offsets: Int64
     by: str
     redriven: bool = False
+    reason: str = ""
 
 
 class Remove(Op, frozen=True, tag="remove"):

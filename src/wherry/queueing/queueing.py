@@ -13,7 +13,7 @@ import msgspec
 from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing import clock
-from wherry.queueing.flow.dead_letters import DeadLetterMover
+from wherry.queueing.flow.dead_letters import BY, DeadLetterMover
 from wherry.queueing.flow.delivering import QueueDelivery, Settling
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts import exchanges, queue_terms
@@ -154,11 +154,13 @@ class Queueing:
         """Delete what does not survive a restart, then run the work in the background until the end."""
         await self._clear_away()
         self.broker.watch_dead_letters(self._mover.note)
+        self.broker.forward_expired(self._mover.expiring, by=BY)
         tasks = [asyncio.create_task(work, name="wherry queueing") for work in (self._mover.run(), self._tick())]
         try:
             yield
         finally:
             self.broker.watch_dead_letters(None)
+            self.broker.forward_expired(None)
             for task in (*tasks, *self._background):
                 task.cancel()
             await asyncio.gather(*tasks, *self._background, return_exceptions=True)

@@ -20,6 +20,10 @@ JOBS, SOLO, DEAD = "jobs", "solo", "dead"
 """Queues: one for many consumers, one for a single consumer, and one for rejected messages of both."""
 
 QUEUES = (JOBS, SOLO, DEAD)
+
+SOON, SOON_MS = "soon", 400
+"""A queue without consumers: its messages expire after a time, and go to `DEAD`."""
+
 LEASE_MS = 1_800_000
 
 
@@ -40,6 +44,8 @@ class WirePlan:
     """Connections that are cut a virtual second, on average."""
     native: bool = False
     """Whether the native wire is served."""
+    soon: int = 0
+    """How often a client of AMQP publishes some messages that expire and are forwarded."""
 
 
 def draw_wires(random: Random) -> WirePlan:
@@ -70,6 +76,11 @@ def draw_wires(random: Random) -> WirePlan:
         idle=random.choice(WIRES),
         cuts=random.choice((0.0, 0.3, 1.5)),
     )
+
+
+def with_soon(plan: WirePlan, random: Random) -> WirePlan:
+    """Add a client whose messages expire to some plans; in the others all clients do what they did without it."""
+    return replace(plan, soon=8) if random.random() > 0.6 else plan
 
 
 def draw_native(random: Random) -> WirePlan:

@@ -26,7 +26,7 @@ from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
 from wherry.sim.history import History, Seen
 from wherry.sim.patch import patched
-from wherry.sim.wire_plan import DEAD, QUEUES, Wire, WirePlan, draw_native, draw_wires
+from wherry.sim.wire_plan import DEAD, QUEUES, SOON, SOON_MS, Wire, WirePlan, draw_native, draw_wires, with_soon
 from wherry.sim.world import loop
 from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
@@ -68,7 +68,8 @@ class WireResult:
 
 def run_wires(seed: int, seen: Seen | None = None) -> WireResult:
     """Run one seed to its end and check it; its histories are in `seen` from the beginning."""
-    return _run(seed, "wires", draw_wires(Random(f"{seed}/wires")), seen)
+    plan = with_soon(draw_wires(Random(f"{seed}/wires")), Random(f"{seed}/soon"))
+    return _run(seed, "wires", plan, seen)
 
 
 def run_native(seed: int, seen: Seen | None = None) -> WireResult:
@@ -168,7 +169,7 @@ def _checking_logs(checker: _LogChecker) -> Iterator[None]:
 
 async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
     await world.boot()
-    await _declare(world)
+    await _declare(world, plan)
     nemesis = Nemesis(world, Random(random.getrandbits(64)))
     consumers = [
         _consumer(wire)(world, f"c{number}", wire, Random(random.getrandbits(64)), queues=queues)
@@ -178,6 +179,9 @@ async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
         _publisher(wire)(world, f"p{number}", wire, Random(random.getrandbits(64)), left=plan.publishes)
         for number, wire in enumerate(plan.publishers)
     ]
+    if plan.soon:
+        own = Random(random.getrandbits(64))
+        publishers.append(QueuePublisher(world, "t0", "amqp", own, left=plan.soon, queues=(SOON,), transacts=0.0))
     idler = QueueIdler(world, "i0", plan.idle, Random(random.getrandbits(64)))
     others = [nemesis.run(), idler.run(), _cut(world, plan, Random(random.getrandbits(64))), world.supervise()]
     async with asyncio.TaskGroup() as group:
@@ -203,14 +207,17 @@ def _publisher(wire: Wire) -> type[QueuePublisher | NativePublisher]:
     return NativePublisher if wire == "native" else QueuePublisher
 
 
-async def _declare(world: WireWorld) -> None:
+async def _declare(world: WireWorld, plan: WirePlan) -> None:
     while True:
         link = AmqpLink(world, "setup")
         try:
             await link.connect()
             await link.declare(DEAD, {})
+            to_dead: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
             for queue in QUEUES[:-1]:
-                await link.declare(queue, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD})
+                await link.declare(queue, to_dead)
+            if plan.soon:
+                await link.declare(SOON, {**to_dead, "x-message-ttl": SOON_MS})
             await link.close()
             return
         except Gone:

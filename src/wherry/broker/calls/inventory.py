@@ -6,8 +6,10 @@ from collections.abc import Callable
 from itertools import islice
 
 from wherry.broker.calls.calls import BrokerCalls
+from wherry.broker.commit.forwarding import ExpiryForwarder
 from wherry.core.state.catalog import Catalog
 from wherry.core.state.state import SubscriptionState
+from wherry.model.calls.dead import CopyCall
 from wherry.model.catalog.key import Key, Verb
 from wherry.model.catalog.route import Route
 from wherry.model.catalog.subscription import Subscription
@@ -60,6 +62,14 @@ class InventoryCalls(BrokerCalls):
         The function is called in the middle of a step, so it may only note the name.
         """
         self.shard.on_bury = call
+
+    def forward_expired(self, call: CopyCall | None, *, by: str = "") -> None:
+        """Ask a function for the copies of messages that expire, to publish them in the same step; None ends it.
+
+        `by` is the name that the audit shows. Messages for which the function returns None become dead letters. It is
+        called in the middle of a step, so it may only read.
+        """
+        self.shard.forwarder = None if call is None else ExpiryForwarder(self.shard, call, by)
 
     # ------------------------------------------------------------------------------------------------- subscriptions
 

@@ -32,6 +32,7 @@ from wherry.core.apply.apply import apply
 from wherry.core.apply.runs import apply_plain
 from wherry.core.apply.step import Effects
 from wherry.core.decide import upkeep
+from wherry.core.decide.forwarding import Forwarder
 from wherry.core.decide.leasing import Now
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
@@ -64,9 +65,14 @@ HARD_CACHE_FACTOR = 2
 ROOM_TRIES = 64
 """How often a call that finds no room on the disk tries again, while others write."""
 
-ROUND_MS = 10
-"""Messages expire at most so late, unless a decision needs it sooner: one entry for hundreds of queues, and not one for
-each queue and millisecond. The first message that expires after a pause is not late at all."""
+ROUND_MIN_MS, ROUND_MS = 2, 10
+"""The least and the most time from one round to the next. Messages expire at most so late, unless a decision needs it
+sooner: one entry for hundreds of queues, and not one for each queue and millisecond. The first message that expires
+after a pause is not late at all."""
+
+TOPICS_A_MS = 4
+"""Topics of a round for each millisecond until the next: rounds take a part of the loop, however many topics there are,
+and come the more seldom the later they are."""
 
 REFUSED_MS = 100
 """When the next round comes after one that found no room in the journal for all that has expired."""
@@ -123,6 +129,8 @@ class Shard:
         self.tracing: Tracing | None = None
         self.on_push: Callable[[int], None] | None = None
         """Called with the number of each subscription whose webhook was added or changed."""
+        self.forwarder: Forwarder | None = None
+        """Makes the copies of messages that expire, to be published at once where that is possible."""
         self.on_bury: Callable[[str], None] | None = None
         """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
@@ -131,6 +139,8 @@ class Shard:
         """When `upkeep` was last called, by both clocks in milliseconds."""
         self._round_at_ms = 0
         """When messages may next expire in all topics, by the monotonic clock; sooner before a decision about all."""
+        self._compared: tuple[int | None, ...] = ()
+        """What `_is_due_before_wake` compared last: nearly every publish finds the same times."""
         self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
@@ -157,8 +167,10 @@ class Shard:
         if about is not None and now.steady_ms < self._round_at_ms:
             topics = self.state.catalog.found_topics(about)
         elif expires:
-            self._round_at_ms = now.steady_ms + ROUND_MS
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics):
+            pause_ms = min(ROUND_MS, max(ROUND_MIN_MS, expiry_times.due_topics() // TOPICS_A_MS))
+            self._round_at_ms = now.steady_ms + pause_ms
+        forwarder = self.forwarder if self.tracing is None else None  # a trace shows dead letters
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self._upkeep_room, topics, forwarder):
             self.commit([entry])
         if topics is None:
             self.expiry_refused = expiry_times.is_due(now_ms)
@@ -190,12 +202,16 @@ class Shard:
 
     def decide_at_once(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T] | None:
         """Make a decision that adds messages, as `decide` does; return None, with nothing written, if it must wait."""
-        if self.committer.is_full() or self._is_memory_full():
+        if not self.takes_messages():
             return None
         try:
             return self._decide(choose, about)
         except (Cold, _NoRoom):
             return None
+
+    def takes_messages(self) -> bool:
+        """Return whether messages may be added now, without a wait for the disk or for memory."""
+        return not self.committer.is_full() and not self._is_memory_full()
 
     async def decide(self, choose: Choice[T], about: Iterable[str] | None = None) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
@@ -362,6 +378,11 @@ class Shard:
                     self.on_bury(self.state.topics[number].config.name)
 
     def _is_due_before_wake(self) -> bool:
+        state = self.state
+        known = (state.expiry_times.next_ms(), state.leases.next_deadline_ms(), self._round_at_ms, self.wake_at_ms)
+        if known == self._compared:
+            return False
+        self._compared = known
         now = self.now()
         wait_ms = self.due_in_ms(now)
         return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds, DeadRow
+from wherry.model.calls.dead import AuditRecord, CopyCall, DeadFilter, DeadKinds, DeadRow
 from wherry.model.calls.fate import (
     Fate,
     Fates,
@@ -71,6 +71,8 @@ class InventoryPort(Protocol):
     def topics_with_dead_letters(self) -> list[str]: ...
 
     def watch_dead_letters(self, call: Callable[[str], None] | None) -> None: ...
+
+    def forward_expired(self, call: CopyCall | None, *, by: str = "") -> None: ...
 
     def subscriptions(self, topic: str) -> list[Subscription]: ...
 

@@ -17,7 +17,7 @@ from wherry.core.index.ids import PackedOffset
 from wherry.core.index.offsets import bitmap_of, members
 from wherry.core.state.fates import is_open
 from wherry.core.state.partition import Freed, Partition
-from wherry.core.state.state import SubscriptionState
+from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model import ops
 from wherry.model.calls.dead import AuditRecord
 from wherry.model.calls.fate import (
@@ -63,6 +63,8 @@ def _expire_for_one(step: Step, subscription: SubscriptionState, partition: Part
 
 def _newly_expired(step: Step, partition: Partition, offset: Int64) -> int:
     """Return how many messages did not expire before, for another subscription: dropped, or as its dead letter."""
+    if partition.has_no_end(offset):
+        return len(offset)
     before = partition.ends.get(offset, "why", 0) == EXPIRED
     number = step.state.texts.find("expired")
     for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):
@@ -192,9 +194,13 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
 def _discard(step: Step, op: ops.Discard) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
+    if op.reason:
+        _count_deaths(step, topic, partition, op)
     partition.end(op.offsets, DEAD)
     if op.subscription:
-        _settle_reader(step, step.state.subscriptions[op.subscription], partition, op.offsets)
+        subscription = step.state.subscriptions[op.subscription]
+        if not (op.reason and _settle_waiting(step, subscription, partition, op.offsets)):
+            _settle_reader(step, subscription, partition, op.offsets)
     else:
         partition.dead.remove(op.offsets)
         topic.dead -= len(op.offsets)
@@ -205,6 +211,26 @@ def _discard(step: Step, op: ops.Discard) -> None:
     topic.count(what, len(op.offsets))
     name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
     topic.audit_records.append(AuditRecord(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
+
+
+def _count_deaths(step: Step, topic: TopicState, partition: Partition, op: ops.Discard) -> None:
+    """Count messages that died in this entry as if they had been buried before."""
+    if op.reason == "expired":
+        topic.count("expired", _newly_expired(step, partition, op.offsets))
+    dead_of = step.state.subscriptions[op.subscription] if op.subscription else topic
+    dead_of.count("buried", len(op.offsets))
+
+
+def _settle_waiting(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> bool:
+    """Do as `_settle_run` for consecutive messages that wait, as those do that expire first in a queue."""
+    first, stop = int(offset[0]), int(offset[-1]) + 1
+    topic, reader = subscription.topic, subscription.readers[partition.number]
+    if stop - first != len(offset) or not subscription.config.durable or topic.is_stream():
+        return False
+    if not reader.settle_waiting(first, stop):
+        return False
+    _settled(step, subscription, partition, offset, partition.settled_run(first, stop))
+    return True
 
 
 def _remove(step: Step, op: ops.Remove) -> None:

@@ -21,6 +21,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Place: TypeAlias = tuple[int, int]
 """The numbers of a topic and of a partition."""
 
+_NONE = np.empty(0, np.int64)
+
 EXPIRE_STEP = 65_536
 """Messages that one entry has expire at most."""
 
@@ -66,7 +68,7 @@ class Expiring(NamedTuple):
         """The most bytes of the operations: neighbours that are dropped share a range, dead letters never do."""
         readers = len(self.partition.readers)
         buried = max(1, readers) if self.topic.config.expired == "dead-letter" else 0
-        ranges = 1 + int(np.count_nonzero(np.diff(self.free) != 1))
+        ranges = 1 if len(self.free) < 2 else 1 + int(np.count_nonzero(np.diff(self.free) != 1))
         columns = ranges + buried * len(self.free) + readers * len(self.held)
         return RANGE_BYTES * columns + OP_BYTES * (1 + buried + 2 * readers)
 
@@ -93,17 +95,31 @@ def gathered(state: State, places: deque[Place], now_ms: int, most: int) -> list
 def _at(topic: TopicState, partition: Partition, now_ms: int, most: int) -> Expiring:
     """Return up to `most` messages of a partition that can expire now."""
     free, held, idle = _sorted_out(partition, partition.overdue)
-    while (missing := most - len(free) - len(held)) > 0:
-        taken = partition.expiry.take(max(missing, TAKEN_MIN), now_ms).offset
-        if len(taken) == 0:
-            break
-        partition.overdue = distinct(np.concatenate((free, held, idle, taken)))
-        free, held, idle = _sorted_out(partition, partition.overdue)
-    first_ms = partition.expiry.first_rank()
-    more = len(free) + len(held) > most or (first_ms is not None and first_ms <= now_ms)
+    is_exhausted = False
+    while not is_exhausted and (missing := most - len(free) - len(held)) > 0:
+        asked = max(missing, TAKEN_MIN)
+        taken = partition.expiry.take(asked, now_ms).offset
+        if len(taken):
+            partition.overdue = _together(free, held, idle, taken)
+            free, held, idle = _sorted_out(partition, partition.overdue)
+        is_exhausted = len(taken) < asked
+    more = len(free) + len(held) > most or (not is_exhausted and _has_due(partition, now_ms))
     going, ending = free[:most], held[: max(0, most - len(free))]
-    rest = distinct(np.concatenate((free[len(going) :], held, idle)))
-    return Expiring(topic, partition, going, ending, rest, more)
+    return Expiring(topic, partition, going, ending, _together(free[len(going) :], held, idle), more)
+
+
+def _has_due(partition: Partition, now_ms: int) -> bool:
+    """Return whether the index has messages that expire by now."""
+    first_ms = partition.expiry.first_rank()
+    return first_ms is not None and first_ms <= now_ms
+
+
+def _together(*parts: Int64) -> Int64:
+    """Return the offsets of all parts once each, ascending."""
+    some = [part for part in parts if len(part)]
+    if len(some) == 1 and len(some[0]) == 1:
+        return some[0]
+    return distinct(np.concatenate(some)) if some else _NONE
 
 
 def _sorted_out(partition: Partition, offset: Int64) -> tuple[Int64, Int64, Int64]:
@@ -111,11 +127,22 @@ def _sorted_out(partition: Partition, offset: Int64) -> tuple[Int64, Int64, Int6
 
     Messages that are finished by now are left out.
     """
+    if len(offset) == 0 or _are_all_free(partition, offset):
+        return offset, _NONE, _NONE
     offset = offset[~(partition.finished.contains(offset) | members(partition.expiry_exempt, offset))]
     held = partition.leased(offset) | partition.in_backlog(offset)
     at = offset[held]
     waits = _waits(partition, at)
     return offset[~held], at[waits], at[~waits]
+
+
+def _are_all_free(partition: Partition, offset: Int64) -> bool:
+    """Return True if nothing but waiting can have happened to these messages: as in a queue without consumers."""
+    return (
+        partition.finished.has_none_of(int(offset[0]), int(offset[-1]) + 1)
+        and not partition.expiry_exempt
+        and all(not reader.leased and reader.backlog is None for reader in partition.readers.values())
+    )
 
 
 def _waits(partition: Partition, offset: Int64) -> Mask:

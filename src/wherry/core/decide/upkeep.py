@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.decide.expiring import EXPIRE_STEP, EXPIRY_BYTES_MIN, RANGE_BYTES, Expiring, gathered
+from wherry.core.decide.forwarding import Forwarder, Forwarding
 from wherry.core.decide.leasing import Now
 from wherry.core.decide.removing import buried_in, expiry_ops
 from wherry.core.decide.settling import (
@@ -23,7 +24,7 @@ from wherry.core.decide.settling import (
     Failure,
     failed,
 )
-from wherry.core.decide.volatile import separate
+from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.ids import PARTITION_SHIFT
 from wherry.core.index.offsets import distinct
 from wherry.core.state.partition import Partition
@@ -49,12 +50,18 @@ class Room(NamedTuple):
 
 
 def due(
-    state: State, now: Now, entropy: Entropy, room: Room | None = None, about: Iterable[int] | None = None
+    state: State,
+    now: Now,
+    entropy: Entropy,
+    room: Room | None = None,
+    about: Iterable[int] | None = None,
+    forwarder: Forwarder | None = None,
 ) -> Iterator[Entry]:
     """Yield the entries that are due; each must be applied before the next is asked for.
 
     Leases end in all topics. Messages expire in the topics that a decision is `about`; None stands for all topics.
-    What the journal has no `room` for stays due.
+    What the journal has no `room` for stays due. With a `forwarder` copies of messages that expire are published in
+    the entry that removes them.
     """
     room = room or Room()
     while (lease := state.leases.expired(now.steady_ms)) is not None and room.settles(len(lease)):
@@ -63,10 +70,12 @@ def due(
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
     if state.expiry_times.is_due(now.wall_ms):
-        yield from _expire(state, state.expiry_times.due(about), now, room)
+        yield from _expire(state, state.expiry_times.due(about), now, room, forwarder)
 
 
-def _expire(state: State, places: list[tuple[int, int]], now: Now, room: Room) -> Iterator[Entry]:
+def _expire(
+    state: State, places: list[tuple[int, int]], now: Now, room: Room, forwarder: Forwarder | None
+) -> Iterator[Entry]:
     """Yield entries that remove the expired messages of some partitions: one entry for all of them, if it fits.
 
     An entry has at most `EXPIRE_STEP` messages, and half as many each time that it does not fit.
@@ -76,18 +85,18 @@ def _expire(state: State, places: list[tuple[int, int]], now: Now, room: Room) -
         step //= 2
     while left and room.expiry(EXPIRY_BYTES_MIN):
         group = gathered(state, left, now.wall_ms, step)
-        total = sum(each.total for each in group)
-        if total and not room.expiry(sum(each.bytes_max for each in group)):
+        total, size = sum(each.total for each in group), sum(each.bytes_max for each in group)
+        if total and not room.expiry(size):
             left.extendleft(each.place for each in reversed(group))
             if total == 1:
                 return
             step = total // 2
             continue
-        yield from _removed(state, group, now)
+        yield from _removed(state, group, now, Forwarding(state, forwarder, now, size))
         left.extend(each.place for each in group if each.more)
 
 
-def _removed(state: State, group: list[Expiring], now: Now) -> Iterator[Entry]:
+def _removed(state: State, group: list[Expiring], now: Now, forwarding: Forwarding) -> Iterator[Entry]:
     """Yield the entry that removes gathered messages, then note when the next ones expire.
 
     What a subscription holds stays in `overdue`, for that subscription only, and is tried again when the hold ends
@@ -97,10 +106,14 @@ def _removed(state: State, group: list[Expiring], now: Now) -> Iterator[Entry]:
     dying: dict[int, int] = {}
     for each in group:
         topic = each.topic
+        forwarded = forwarding.steps(each)
+        if forwarded is not None:
+            steps += forwarded
+            continue
         gone = expiry_ops(topic, each.partition, each.free, each.held, dying.get(topic.number, 0))
         dying[topic.number] = dying.get(topic.number, 0) + buried_in(gone)
         steps += gone
-    yield from separate(state, now.wall_us, steps)
+    yield from joined([*forwarding.publishes(), *separate(state, now.wall_us, steps)])
     for each in group:
         each.partition.overdue = each.rest
         if not each.more:

@@ -35,6 +35,9 @@ MERGE_FAN = 4
 BLOCK = 1 << 15
 """Pairs that a refill reads, spread over the runs."""
 
+SHORT_MAX = 1_024
+"""Pairs of an index that is the front alone, without runs: with so few, a copy costs less than a run and a refill."""
+
 SLACK = 1.2
 
 _ROW_BITS = 20
@@ -54,6 +57,8 @@ NOTHING = Pairs(_EMPTY, _EMPTY)
 
 def sort_pairs(rank: Int64, offset: Int64) -> Pairs:
     """Return the pairs sorted by (rank, offset)."""
+    if len(offset) == 1:
+        return Pairs(rank, offset)
     if len(offset) > _ROW_MASK:
         order = np.lexsort((offset, rank))
         return Pairs(rank[order], offset[order])
@@ -79,6 +84,15 @@ def _merge(old: Pairs, new: Pairs) -> Pairs:
     if bool(((old.rank[before] == new.rank) & (old.offset[before] > new.offset)).any()):
         return sort_pairs(np.concatenate((old.rank, new.rank)), np.concatenate((old.offset, new.offset)))
     return Pairs(np.insert(old.rank, index, new.rank), np.insert(old.offset, index, new.offset))
+
+
+def _joined(old: Pairs, new: Pairs) -> Pairs:
+    """Return two sorted sets of a few pairs as one; mostly the new ones come behind all others."""
+    if len(old.rank) == 0:
+        return new
+    if int(new.rank[0]) > int(old.rank[-1]):
+        return Pairs(np.concatenate((old.rank, new.rank)), np.concatenate((old.offset, new.offset)))
+    return _merge(old, new)
 
 
 class SortedRuns:
@@ -216,6 +230,9 @@ class SortedRuns:
     def _absorb_tail(self) -> None:
         """Sort the tail: pairs that rank before the end of the front are merged into it, the rest becomes a run."""
         new = self._sorted_tail()
+        if not self._runs and len(self._front.rank) + len(new.rank) <= SHORT_MAX:
+            self._front = _joined(self._front, new)
+            return
         if len(self._front.rank):
             bound = (int(self._front.rank[-1]), int(self._front.offset[-1]))
             early = count_up_to(new, bound)

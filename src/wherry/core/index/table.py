@@ -18,6 +18,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 RECENT_MAX = 1 << 14
 
+FEW = 8
+"""So many offsets are compared one by one before they are searched for."""
+
 SPACE_MIN = 16
 """Rows that a level has space for once it grows."""
 
@@ -34,6 +37,10 @@ class OffsetTable:
 
     def __len__(self) -> int:
         return self._main.count + self._recent.count
+
+    def ends_before(self, offset: int) -> bool:
+        """Return whether an offset is higher than those of all rows."""
+        return self._main.ends_before(offset) and self._recent.ends_before(offset)
 
     def put(self, offsets: Int64, **columns: Int64 | int) -> None:
         """Insert or overwrite rows. Offsets are distinct, in any order."""
@@ -138,14 +145,18 @@ class _Level:
 
     def find(self, offsets: Int64) -> tuple[Mask, Int64]:
         """Return which of the offsets have a row here, and in which column of `all` it is."""
-        if self.count == 0:
+        if self.count == 0 or self._ends_before_all(offsets):
             return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
         index = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
         return (self.all[0, index] == offsets) & ~self._gone[index], index
 
+    def _ends_before_all(self, offsets: Int64) -> bool:
+        """Return whether these offsets are a few that are higher than those of all rows: newer messages mostly are."""
+        return 0 < len(offsets) <= FEW and self.ends_before(min(offsets.tolist()))
+
     def remove(self, offsets: Int64) -> None:
         """Mark rows as removed; sweep when more than half are."""
-        if self.count == 0:
+        if self.count == 0 or self._ends_before_all(offsets):
             return
         found, index = self.find(offsets)
         self._gone[index[found]] = True

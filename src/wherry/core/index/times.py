@@ -112,6 +112,10 @@ class ExpiryTimes:
         """Return False if `next_ms` is not 0; True if it may be."""
         return bool(self._due) or self._times.may_be_due(0)
 
+    def due_topics(self) -> int:
+        """Return in how many topics `is_due` found something."""
+        return len(self._due)
+
     def due(self, topics: Iterable[int] | None) -> list[tuple[int, int]]:
         """Return the partitions of some topics (None: of all) that `is_due` found, by the time since they are due."""
         chosen = self._due if topics is None else [each for each in dict.fromkeys(topics) if each in self._due]

@@ -151,6 +151,13 @@ class Fifo:
         """Take out the messages that `next_run` returned, up to `stop`."""
         self._claimed.floor = stop
 
+    def discard_run(self, first: int, stop: int) -> bool:
+        """Remove consecutive messages that the cursor has not reached; else return False, with no change."""
+        if len(self._back) or not self._claimed.has_none_of(first, stop):
+            return False
+        self._claimed.add_range(first, stop)
+        return True
+
     def _first(self, n: int) -> tuple[Pairs, npt.NDArray[np.bool_] | None]:
         """Return the first `n` messages, and which of them were put back (None: none)."""
         ahead = self._claimed.first_missing(n, self._end)

@@ -276,6 +276,12 @@ class Partition:
             self.ends.remove(low)
             self.ends_unknown_below = max(self.ends_unknown_below, int(low[-1]) + 1)
 
+    def has_no_end(self, offset: Int64) -> bool:
+        """Return True if no message (sorted) is a dead letter or has a record of its end, False if one may."""
+        if len(self.dead) or any(len(reader.dead) for reader in self.readers.values()):
+            return False
+        return len(offset) == 0 or self.ends.ends_before(int(offset[0]))
+
     def _forget_lost(self) -> None:
         """Bound the memory for lost messages: a bit for each of the last `LOST_SPAN` offsets."""
         low = self.next_offset - LOST_SPAN

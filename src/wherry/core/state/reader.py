@@ -214,6 +214,21 @@ class Reader:
         settled.add_range(first, stop)
         return True
 
+    def settle_waiting(self, first: int, stop: int) -> bool:
+        """Settle consecutive messages that wait for the first time; else return False, with no change."""
+        if (
+            self.fifo is None
+            or self.gate is not None
+            or self.backlog is not None
+            or len(self.attempts_table)
+            or len(self.dead)
+            or not self.settled.has_none_of(first, stop)
+            or not self.fifo.discard_run(first, stop)
+        ):
+            return False
+        self.settled.add_range(first, stop)
+        return True
+
     def settle_set(self, some: BitMap64) -> bool:
         """Do as `settle_run` for messages in any places, at least one."""
         if (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
@@ -89,6 +90,17 @@ class DeadRow(NamedTuple):
     id: str | None
     reason: str
     died_ms: int
+
+
+class DeadCopy(NamedTuple):
+    """A message to be published in place of one that died: its topic and its columns, an envelope among them."""
+
+    topic: str
+    columns: dict[str, Any]
+
+
+CopyCall: TypeAlias = Callable[[str, list[DeadRow]], "list[DeadCopy] | None"]
+"""Returns the copies of messages of a topic that expire; None if they have to be dead letters first."""
 
 
 class AuditRecord(NamedTuple):

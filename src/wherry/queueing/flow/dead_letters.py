@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.port.port import BrokerPort
-from wherry.model.calls.dead import DeadFilter, DeadRow
+from wherry.model.calls.dead import DeadCopy, DeadFilter, DeadRow
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import LimitReached, TooLarge, WherryError
 from wherry.model.schema import MESSAGE
@@ -71,6 +71,23 @@ class DeadLetterMover:
         if topic not in self._paused:
             self._pending[topic] = None
             self._noted.set()
+
+    def expiring(self, topic: str, rows: list[DeadRow]) -> list[DeadCopy] | None:
+        """Return the copies of messages that expire, for the step in which they do; None if they have to be moved."""
+        terms = terms_of(self._broker.topic(topic))
+        if terms.dead_exchange is None:
+            return None
+        try:
+            made = self._copier.copies(topic, terms, rows)
+        except Exception:  # the move meets it again and reports it
+            return None
+        if not all(persistent for copies in made for _, persistent, _ in copies):
+            return None
+        return [
+            DeadCopy(target, {**columns, "payload": row.payload})
+            for row, copies in zip(rows, made, strict=True)
+            for target, _, columns in copies
+        ]
 
     async def run(self) -> None:
         """Move dead letters for ever, beginning with those from before this start."""

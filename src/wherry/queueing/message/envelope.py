@@ -41,6 +41,7 @@ _HIDDEN_FLAGS = 0x1900 | 0x0040 | 0x0004
 
 _CACHED_BYTES = 64
 _CACHED_MAX = 1_024
+_OPENED_BYTES = 1_024
 
 
 @lru_cache(maxsize=4_096)
@@ -49,7 +50,14 @@ def prefix(exchange: str, routing_key: str) -> bytes:
     return MARK + encode_short(exchange) + encode_short(routing_key)
 
 
-def opened(envelope: bytes | None) -> tuple[str, str, bytes] | None:
+Opened: TypeAlias = tuple[str, str, bytes]
+"""Exchange, routing key and raw properties of an envelope."""
+
+_opened: dict[bytes, Opened | None] = {}
+"""Envelopes that are short: those of dead letters that died the same way in a second are the same."""
+
+
+def opened(envelope: bytes | None) -> Opened | None:
     """Return exchange, routing key and raw properties of an envelope; None if it is missing or not of this form.
 
     Clients of other wires may send any bytes as an envelope, so the properties are checked here, before a client gets
@@ -57,6 +65,16 @@ def opened(envelope: bytes | None) -> tuple[str, str, bytes] | None:
     """
     if envelope is None or envelope[:1] != MARK:
         return None
+    if len(envelope) > _OPENED_BYTES:
+        return _read(envelope)
+    if envelope not in _opened:
+        if len(_opened) >= _CACHED_MAX:
+            _opened.clear()
+        _opened[envelope] = _read(envelope)
+    return _opened[envelope]
+
+
+def _read(envelope: bytes) -> Opened | None:
     middle = 2 + envelope[1] if len(envelope) > 1 else 0
     end = middle + 1 + envelope[middle] if middle and len(envelope) > middle else 0
     if not end or len(envelope) < end + 2:

@@ -19,9 +19,12 @@ from wherry.sim.checkers.checkers import (
 )
 from wherry.sim.history import NOWHERE, Got, History, Sent, Settled
 from wherry.sim.plan import RunPlan
-from wherry.sim.wire_plan import DEAD, SOLO
+from wherry.sim.wire_plan import DEAD, SOLO, SOON, SOON_MS
 
 NEVER = float("inf")
+
+MARGIN_S = 0.002
+"""Times of expiry are whole milliseconds."""
 
 Place: TypeAlias = tuple[str, str]
 """A queue and the name of a message."""
@@ -160,6 +163,26 @@ def confirmed_in_place(history: History, plan: RunPlan) -> Iterator[str]:
             yield f"{got.name} was confirmed at {place} of {one.topic}, and came from {came_from}"
 
 
+def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message that expired was published again once: the drain finds it at one place at most."""
+    soon = {each.name for each in history.sent if each.topic == SOON}
+    places: dict[str, int] = {}
+    for got in history.got:
+        if got.name in soon and got.offset != NOWHERE:
+            first = places.setdefault(got.name, got.offset)
+            if first != got.offset:
+                yield f"{got.name} expired, and is at {first} and at {got.offset} of {got.subscription[0]}"
+
+
+def not_before_its_time(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message comes before it expired, where the wall clock is not set forward."""
+    sent = {each.name: each for each in history.sent if each.topic == SOON}
+    for got in history.got if not plan.clock_jumps else ():
+        one = sent.get(got.name)
+        if one is not None and got.end < one.start + SOON_MS / 1000 - MARGIN_S:
+            yield f"{got.name} was published at {one.start:.3f}, and came at {got.end:.3f} already"
+
+
 def _is_new(got: Got, sent: Sent, history: History) -> bool:
     """Return whether a message was certainly not sent to another client before.
 
@@ -203,6 +226,8 @@ CHECKERS: tuple[Checker, ...] = (
     requeued_in_place,
     transactions_are_whole,
     confirmed_in_place,
+    forwarded_once,
+    not_before_its_time,
 )
 """Clients record further violations: `prefetch_kept`, `rules_kept`, `answers_come` and `beats_come`; those of the
 native wire also `credit_kept`, `buffer_kept` and `own_leases`. The run records `no_faults_logged`, `beats_heard`,

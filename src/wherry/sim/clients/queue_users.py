@@ -54,6 +54,10 @@ class QueuePublisher(QueueUser):
 
     left: int = 0
     made: int = 0
+    queues: tuple[str, ...] = (JOBS, JOBS, SOLO)
+    """Where its messages go; the more often a queue is named, the more of them."""
+    transacts: float = 0.3
+    """The part of its publishes that are transactions."""
 
     def is_done(self) -> bool:
         return self.left <= 0
@@ -65,7 +69,7 @@ class QueuePublisher(QueueUser):
                 return
             self.left -= 1
             await asyncio.sleep(self.random.uniform(0, 0.5))
-            if self.random.random() < 0.3:
+            if self.random.random() < self.transacts:
                 await self._transact(link)
             else:
                 await self._publish(link)
@@ -75,7 +79,7 @@ class QueuePublisher(QueueUser):
         waits = []
         for _ in range(self.random.randint(1, 5)):
             self.made += 1
-            queue, persistent = self.random.choice((JOBS, JOBS, SOLO)), self.random.random() < 0.85
+            queue, persistent = self.random.choice(self.queues), self.random.random() < 0.85
             group = self.world.next_group()
             sent = self.sent(f"{link.name}c", self.made, queue, group, "unknown", persistent=persistent)
             waits.append((sent, link.publish(queue, self.body(sent), persistent=persistent)))

@@ -16,16 +16,17 @@ from wherry.sim.patch import patched
 def wait_for_the_round() -> Iterator[None]:
     """Have the topics of a decision expire only with the round: a pull before the round gets expired messages.
 
-    Rounds are ten minutes apart, since few pulls come within the 10 ms between two rounds.
+    Rounds are ten minutes apart, since few pulls come within the milliseconds between two rounds.
     """
 
     def make(due: Any) -> Any:
-        def later(state: Any, now: Any, entropy: Any, room: Any, about: Any = None) -> Any:
-            return due(state, now, entropy, room, None if about is None else ())
+        def later(state: Any, now: Any, entropy: Any, room: Any, about: Any, forwarder: Any) -> Any:
+            return due(state, now, entropy, room, None if about is None else (), forwarder)
 
         return later
 
-    with patched(shard, "ROUND_MS", lambda _: 600_000), patched(upkeep, "due", make):
+    far = [patched(shard, name, lambda _: 600_000) for name in ("ROUND_MIN_MS", "ROUND_MS")]
+    with far[0], far[1], patched(upkeep, "due", make):
         yield
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from wherry.broker.broker import Broker
 from wherry.broker.commit.commit import WhenDurable
+from wherry.core.apply import publishes
+from wherry.core.decide.forwarding import Forwarding
 from wherry.queueing.flow import delivering, transaction
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
@@ -117,6 +119,35 @@ def forget_the_redelivery() -> Any:
     return patched(delivering, "_label", make)
 
 
+def forward_and_keep() -> Any:
+    """Publish the copies of messages that expire, and leave the messages to the round as dead letters."""
+
+    def make(steps: Any) -> Any:
+        def kept(self: Forwarding, each: Any) -> None:
+            steps(self, each)
+
+        return kept
+
+    return patched(Forwarding, "steps", make)
+
+
+def remove_and_forget() -> Any:
+    """Remove messages that expire, and publish none of their copies."""
+    return patched(Forwarding, "publishes", lambda _: lambda self: [])
+
+
+def expire_early() -> Any:
+    """Note that messages expire 0.3 s before their time."""
+
+    def make(note: Any) -> Any:
+        def early(step: Any, partition: Any, topic: int, times: Any) -> None:
+            note(step, partition, topic, times - [[300], [0]])
+
+        return early
+
+    return patched(publishes, "_note_expiry", make)
+
+
 def receipt_before_the_sync() -> Any:
     """Send the receipt of a STOMP ACK before the ack is durable."""
 
@@ -201,6 +232,9 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
     "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),
     "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),
+    "forward and keep": (forward_and_keep, 15, ("forwarded_once", "acked_stays_acked")),
+    "remove and forget": (remove_and_forget, 15, ("nobody_loses",)),
+    "expire early": (expire_early, 15, ("not_before_its_time",)),
     "share deliveries": (share_deliveries, 5, ("one_holder",)),
 }
 """Each bug, the first seed that shows it, and the checkers that may find it."""
