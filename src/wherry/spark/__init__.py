@@ -3,7 +3,8 @@
 Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark session with settings that suit it.
 """
 
+from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.java import java_home
 from wherry.spark.session import session, steady
 
-__all__ = ["java_home", "session", "steady"]
+__all__ = ["clear_unbegun", "java_home", "session", "steady"]

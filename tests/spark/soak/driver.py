@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.soak.plan import QUERIES
 from tests.spark.soak.points import OPTION, PointsSource, passing
+from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.run import reason
 from wherry.spark.pipelines.run.session import QUIET, opened
@@ -77,7 +78,9 @@ def _begun(spark: SparkSession, job: dict[str, Any], name: str) -> StreamingQuer
         writer = rows.writeStream.format("points").options(url=job["url"], topic=job["target"]).option(OPTION, address)
     else:
         writer = rows.mapInArrow(passing(address), COLUMNS).writeStream.format("parquet").option("path", job["files"])
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint" / name))
+    checkpoint = str(folder / "checkpoint" / name)
+    clear_unbegun(checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint)
     return writer.trigger(availableNow=True).start()
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from wherry.model.errors import AlreadyExists, InvalidInput
+from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import retention
 from wherry.spark.pipelines.run.address import BrokerAddress
@@ -62,6 +63,7 @@ class Running:
 
     def start(self) -> None:
         """Start the query from its checkpoint, or from the beginning."""
+        clear_unbegun(self._spec.checkpoint_of(self.name))
         self._query = self._written(self._frames.rows())
         self._frames.forget()
 
