@@ -42,7 +42,7 @@ QUIET_S = 11.0
 PARTED_S = 3.0
 """By then the broker has noticed that its clients are gone."""
 
-LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing", "wherry.native")
+LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing", "wherry.http", "wherry.native")
 
 SMALL: tuple[tuple[object, str, int], ...] = (
     (delivering, "ARROW_ROWS", 4),

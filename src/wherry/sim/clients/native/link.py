@@ -27,7 +27,7 @@ from wherry.wire.native.codec.frames import PATH, PROTOCOL
 
 T = TypeVar("T")
 
-REQUEST = f"GET {PATH} HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
+REQUEST = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
 
 RESTED_S = 6.0
 """So long after a pause of the broker, nothing that it sends is late because of the pause."""

@@ -82,7 +82,7 @@ class Server:
         self._observer = observer
         self.connected = Connected[Guest](self.bounds.connections)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._patience: set[asyncio.Timeout] = set()
+        self._patience: dict[asyncio.Timeout, None] = {}
         self._listener = Listener(self.connection, self.bounds.head_s)
         self._ticks = AsyncExitStack()
         self._is_ticking = False
@@ -129,7 +129,7 @@ class Server:
         self._listener.stop()
         until = self.clock() + drain_s
         while self._patience:
-            self._patience.pop().reschedule(asyncio.get_running_loop().time())
+            self._patience.popitem()[0].reschedule(asyncio.get_running_loop().time())
         for connection in self.connected:
             connection.finish()
         if self._tasks:
@@ -248,11 +248,11 @@ class Server:
         if wait_ms and not self.closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None) as patience:
-                    self._patience.add(patience)
+                    self._patience[patience] = None
                     try:
                         return await ask(wait_ms)
                     finally:
-                        self._patience.discard(patience)
+                        self._patience.pop(patience, None)
         return await ask(0)
 
     def observe(self, request: Request, status: int, seconds: float) -> None:
