@@ -1,6 +1,6 @@
 """One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks.
 
-A second run of the same kind has clients of the native wire among them.
+A second run of the same kind has clients of the native wire among them, and publishers over HTTP.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wherry.sim.checkers.wires import check_wires
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.links import Gone
-from wherry.sim.clients.native.users import NativeConsumer, NativePublisher
+from wherry.sim.clients.native.users import ClientPublisher, NativeConsumer
 from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
 from wherry.sim.history import History, Seen
@@ -199,8 +199,8 @@ def _consumer(wire: Wire) -> type[QueueConsumer | NativeConsumer]:
     return NativeConsumer if wire == "native" else QueueConsumer
 
 
-def _publisher(wire: Wire) -> type[QueuePublisher | NativePublisher]:
-    return NativePublisher if wire == "native" else QueuePublisher
+def _publisher(wire: Wire) -> type[QueuePublisher | ClientPublisher]:
+    return ClientPublisher if wire in ("native", "http") else QueuePublisher
 
 
 async def _declare(world: WireWorld) -> None:

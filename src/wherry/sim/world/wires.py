@@ -83,7 +83,7 @@ class WireWorld(World):
                 "stomp": await enter(serve_stomp(queueing, drain_s=DRAIN_S, clock=clock)),
             }
             if self._has_native:
-                servers["native"] = await enter(serve_native(broker, clock=clock))
+                servers["http"] = servers["native"] = await enter(serve_native(broker, clock=clock))
             self._servers, self._inside = servers, copy_context()
             ready.set_result(None)
             await stop.wait()
