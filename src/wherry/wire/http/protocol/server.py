@@ -134,9 +134,8 @@ class Server:
             connection.finish()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=drain_s)
-        await self.connected.all_gone(until - self.clock())  # the last bytes of the last answers
-        for connection in self.connected:
-            connection.abort()
+        # the last bytes of the last answers
+        await self.connected.all_gone(until - self.clock(), lambda connection: connection.abort())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
