@@ -269,7 +269,7 @@ async def test_a_subscription_that_is_made_again_is_another_one(found: Web) -> N
 async def test_silent_consumers_are_let_go_unless_they_hold_something(found: Web) -> None:
     now = 1_000.0
     consumers = found.service.consumers
-    consumers.time = lambda: now
+    consumers.clock = lambda: now
     held = await found.receipts(1, consumer="holds")
     await found.receipts(1, consumer="silent")
     await found.good(f"POST {SUB}/ack", {"receipts": await found.receipts(consumer="silent")})

@@ -9,10 +9,11 @@ import pytest
 
 from tests.behaviour.web import Web, web, with_jobs
 from tests.behaviour.world import VirtualClock
-from tests.unit.wire.http.sockets import Client, post
+from tests.unit.wire.http.memory import Client, post
 from wherry.broker.opening import start
 from wherry.core.decide import leasing
 from wherry.journal.memory import MemoryEngine
+from wherry.sim.world import loop
 from wherry.wire.http.api import service
 from wherry.wire.http.app import App, serve
 
@@ -116,8 +117,8 @@ async def test_an_ephemeral_subscription_outlives_the_connection_of_a_pull(found
     found.service.consumers.forget(1)
     await found.service.consumers.close_idle()
     await found.good(f"GET {passing}")
-    later = found.service.consumers.time() + service.CONSUMER_IDLE_S + 1
-    found.service.consumers.time = lambda: later
+    later = found.service.consumers.clock() + service.CONSUMER_IDLE_S + 1
+    found.service.consumers.clock = lambda: later
     await found.service.consumers.close_idle()
     assert (await found.ask(f"GET {passing}")).status == 404
 
@@ -153,7 +154,7 @@ def test_a_pull_and_its_ack_come_over_connections_of_their_own():
         await broker.subscribe("jobs", "workers")
         await broker.publish("jobs", [b"one", b"two"])
         async with serve(App(broker)) as server:
-            client = Client(server, await server.listen("127.0.0.1", 0))
+            client = Client(server)
             said = await client.send(post(b"", f"{SUB}/pull?messages=1").replace(b"here", b"localhost", 1))
             receipt = said.partition(b'"receipt":"')[2].partition(b'"')[0]
             body = b'{"receipts": ["%b"]}' % receipt
@@ -163,4 +164,4 @@ def test_a_pull_and_its_ack_come_over_connections_of_their_own():
             assert [each.unsettled_messages for each in state.consumers.values()] == [0]
         await broker.close()
 
-    asyncio.run(main())
+    loop.run(main())

@@ -52,7 +52,8 @@ def test_a_call_and_its_answer():
     assert replies == [200] * 3
     assert receiver.connections == 1
     assert receiver.calls[0].body == b"{}"
-    assert receiver.calls[0].headers == {"host": f"127.0.0.1:{receiver.port}", "content-length": "2", "a": "b"}
+    headers = {"host": f"127.0.0.1:{receiver.port}", "user-agent": "wherry", "content-length": "2", "a": "b"}
+    assert receiver.calls[0].headers == headers
 
 
 @pytest.mark.parametrize(

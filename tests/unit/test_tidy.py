@@ -20,6 +20,9 @@ COMMAND_LINES_MAX = 65
 MODULES_MAX = 14
 """Modules of a folder of the product, Python or JavaScript, without `__init__`: more are sub-folders."""
 
+SOCKET = re.compile(r"\.listen\(|open_connection\(|start_server\(|create_(?:server|connection)\(|socket\.socket\(")
+"""How a test would open a socket."""
+
 MACHINE = re.compile(r"/(?:root|home|work|Users)/[a-z]|files\.pythonhosted\.org|registry\.npmjs\.org")
 
 
@@ -66,6 +69,11 @@ def test_every_package_says_what_it_is():
         if told(path).startswith("src/") and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def test_no_unit_test_opens_a_socket():
+    unit = [path for path in tracked(".py") if told(path).startswith("tests/unit/")]
+    assert [told(path) for path in unit if SOCKET.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize("ending", [".py", ".md", ".toml", ".js", ".html", ".c", ".h", ".3", "Makefile"])

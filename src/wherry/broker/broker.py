@@ -18,7 +18,7 @@ from wherry.broker.calls.figures import FiguresCalls
 from wherry.broker.calls.inventory import InventoryCalls
 from wherry.broker.calls.log import LogCalls
 from wherry.broker.calls.messages import MessageCalls
-from wherry.broker.calls.outcomes import OutcomeCalls
+from wherry.broker.calls.outcomes import OutcomeCalls, Reports
 from wherry.broker.calls.publish import PublishCalls
 from wherry.broker.calls.settle import Settler
 from wherry.broker.commit.gathering import Gathering
@@ -48,6 +48,7 @@ class Broker(
         self.shard = shard
         self._housekeeper = housekeeper
         self._settler = Settler(shard)
+        self._reports = Reports(shard)
         self._gathering = Gathering(self, shard.turn)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._named: Counter[str] = Counter()

@@ -10,13 +10,12 @@ import msgspec
 from wherry.client.requests import Caller, built, path
 from wherry.model import check
 from wherry.model.calls.stats import TopicStats
-from wherry.model.catalog.key import Right
+from wherry.model.catalog.key import Right, parse_right
 from wherry.model.catalog.route import Route
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import TOPIC_NAME_BYTES_MAX
-from wherry.security.keys import parse_right
 
 
 class CatalogCalls:

@@ -21,9 +21,7 @@ from wherry.model.catalog.key import (
     ID_CHARS,
     Key,
     Right,
-    Verb,
 )
-from wherry.model.errors import InvalidInput
 
 ALPHABET = string.digits + string.ascii_lowercase
 SECRET_BYTES = 32
@@ -77,23 +75,6 @@ def proves(token: str, key: Key) -> bool:
 def masked(text: str) -> str:
     """Return a text without the secrets of the tokens in it, for logs."""
     return _TOKEN.sub(r"wk_\g<id>_…", text)
-
-
-def parse_right(text: str) -> Right:
-    """Parse a right: `publish:orders.*`, or a verb alone for every topic.
-
-    Examples
-    --------
-    >>> parse_right("consume:jobs")
-    Right(verb='consume', topics='jobs')
-    """
-    verb, _, topics = text.partition(":")
-    verbs: dict[str, Verb] = {"publish": "publish", "consume": "consume", "admin": "admin"}
-    if verb not in verbs:
-        raise InvalidInput("right", text, "publish, consume or admin, and after a colon a topic pattern")
-    right = Right(verbs[verb], topics or "*")
-    right.check()
-    return right
 
 
 def _digest(secret: str) -> bytes:

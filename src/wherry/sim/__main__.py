@@ -1,7 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
-Each seed has four parts: the run in process, the run over wires, another with the native wire among them, and the
-drill. The output names the part that failed.
+Each seed has four parts: the run in process, the run over wires, another with HTTP and the native wire among them, and
+the drill. The output names the part that failed.
 `--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 

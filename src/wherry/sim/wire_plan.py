@@ -12,9 +12,9 @@ from wherry.queueing.names import SUBSCRIPTION
 from wherry.sim.plan import DEAD_AMPLE, RunPlan
 from wherry.sim.world.network import Weather
 
-Wire = Literal["amqp", "stomp", "native"]
+Wire = Literal["amqp", "stomp", "native", "http"]
 WIRES: tuple[Wire, ...] = ("amqp", "stomp")
-"""Those of the run over wires. The native wire has a run beside it, so that old seeds keep their meaning."""
+"""Those of the run over wires. The native wire and HTTP have a run beside it, so that old seeds keep their meaning."""
 
 JOBS, SOLO, DEAD = "jobs", "solo", "dead"
 """Queues: one for many consumers, one for a single consumer, and one for rejected messages of both."""
@@ -43,7 +43,7 @@ class WirePlan:
     cuts: float
     """Connections that are cut a virtual second, on average."""
     native: bool = False
-    """Whether the native wire is served."""
+    """Whether HTTP and the native wire are served."""
     soon: int = 0
     """How often a client of AMQP publishes some messages that expire and are forwarded."""
 
@@ -84,13 +84,13 @@ def with_soon(plan: WirePlan, random: Random) -> WirePlan:
 
 
 def draw_native(random: Random) -> WirePlan:
-    """Draw a plan in which some clients of the queues use the native wire, beside clients of the other wires."""
+    """Draw a plan in which some clients of the queues use the native wire or HTTP, beside those of the other wires."""
     plan = draw_wires(random)
     solo, *others = plan.consumers
     mixed: tuple[tuple[Wire, tuple[str, ...]], ...] = (("native", random.choice(((JOBS,), (JOBS, DEAD)))), others[0])
     return replace(
         plan,
         native=True,
-        publishers=("native", *plan.publishers[1:], *random.choice(((), ("native",)))),
+        publishers=("native", *plan.publishers[1:], *random.choice(((), ("native",), ("http",)))),
         consumers=(("native", solo[1]) if random.random() < 0.6 else solo, *mixed),
     )

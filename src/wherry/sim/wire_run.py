@@ -1,6 +1,6 @@
 """One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks.
 
-A second run of the same kind has clients of the native wire among them.
+A second run of the same kind has clients of the native wire among them, and publishers over HTTP.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wherry.sim.checkers.wires import check_wires
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.links import Gone
-from wherry.sim.clients.native.users import NativeConsumer, NativePublisher
+from wherry.sim.clients.native.users import ClientPublisher, NativeConsumer
 from wherry.sim.clients.operators import Nemesis
 from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
 from wherry.sim.history import History, Seen
@@ -42,7 +42,7 @@ QUIET_S = 11.0
 PARTED_S = 3.0
 """By then the broker has noticed that its clients are gone."""
 
-LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing", "wherry.native")
+LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing", "wherry.http", "wherry.native")
 
 SMALL: tuple[tuple[object, str, int], ...] = (
     (delivering, "ARROW_ROWS", 4),
@@ -203,8 +203,8 @@ def _consumer(wire: Wire) -> type[QueueConsumer | NativeConsumer]:
     return NativeConsumer if wire == "native" else QueueConsumer
 
 
-def _publisher(wire: Wire) -> type[QueuePublisher | NativePublisher]:
-    return NativePublisher if wire == "native" else QueuePublisher
+def _publisher(wire: Wire) -> type[QueuePublisher | ClientPublisher]:
+    return ClientPublisher if wire in ("native", "http") else QueuePublisher
 
 
 async def _declare(world: WireWorld, plan: WirePlan) -> None:

@@ -137,14 +137,13 @@ class Connected(Generic[C]):
         self._here[successor] = None
         self._here.pop(one, None)
 
-    async def all_gone(self, within_s: float) -> bool:
-        """Wait until there is no connection; return False if that took too long."""
-        try:
+    async def all_gone(self, within_s: float, cut_off: Callable[[C], None]) -> None:
+        """Wait for a while until there is no connection, as a server does that closes; then cut off those that stay."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._nobody.wait()
-        except TimeoutError:
-            return False
-        return True
+        for one in self:
+            cut_off(one)
 
 
 @asynccontextmanager

@@ -74,7 +74,7 @@ def test_a_producer_waits_as_long_as_it_was_asked_to():
 
 def test_a_reader_and_its_acks_outlive_a_failed_journal(monkeypatch):
     async def main() -> None:
-        async with wherry.embedded() as here, wherry.connect(await here.listen(), wire="http") as client:
+        async with wherry.embedded() as client:
             await client.create_topic("jobs")
             await client.subscribe("jobs", "workers")
             await client.publish("jobs", [b"a"])

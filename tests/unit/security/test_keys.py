@@ -11,9 +11,10 @@ from wherry.model.catalog.key import (
     Key,
     Right,
     fits,
+    parse_right,
 )
 from wherry.model.errors import InvalidInput
-from wherry.security.keys import make, masked, parse_right, proves, public_id
+from wherry.security.keys import make, masked, proves, public_id
 
 ALL = [Right("admin", "*")]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.wire.memory_transport import MemoryTransport
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.links import Subscribed
 from wherry.sim.clients.stomp_link import StompLink
@@ -111,54 +112,6 @@ def test_what_a_transaction_has_acked_takes_room_until_it_is_committed(commit, s
     assert served(work) == sent
 
 
-class Line(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self):
-        super().__init__()
-        self.said, self.is_over = bytearray(), False
-
-    def set_write_buffer_limits(self, high=None, low=None):
-        """It takes everything."""
-
-    def get_write_buffer_size(self):
-        return 0
-
-    def write(self, data):
-        self.said += data
-
-    def writelines(self, pieces):
-        self.write(b"".join(pieces))
-
-    def pause_reading(self):
-        """The test feeds as it likes."""
-
-    resume_reading = pause_reading
-
-    def can_write_eof(self):
-        return True
-
-    def write_eof(self):
-        self.is_over = True
-
-    def is_closing(self):
-        return self.is_over
-
-    def close(self):
-        self.is_over = True
-
-    abort = close
-
-
-def fed(connection, data, pieces):
-    """Feed bytes in pieces of these sizes, over and over."""
-    while data:
-        size = min(pieces(), len(data))
-        connection.get_buffer(-1)[:size] = data[:size]
-        connection.buffer_updated(size)
-        data = data[size:]
-
-
 def spoken(wire, heartbeat=0):
     """What a client says: its login, then all up to a publish that wants an answer."""
     if wire == "stomp":
@@ -174,12 +127,11 @@ def spoken(wire, heartbeat=0):
 @pytest.mark.parametrize("wire", LINKS)
 def test_a_session_says_the_same_however_its_bytes_are_cut(wire):
     async def answered(world, pieces):
-        connection, line = world._servers[wire].connection(), Line()
-        connection.connection_made(line)
+        transport = MemoryTransport(world._servers[wire].connection())
         for said in spoken(wire):
-            fed(connection, said, pieces)
+            transport.feed(said, pieces)
         await asyncio.sleep(QUIET_S)
-        return bytes(line.said)
+        return bytes(transport.written)
 
     async def work(world):
         random = Random(1)
@@ -201,19 +153,19 @@ def test_a_connection_shows_that_it_is_there_and_ends_one_that_does_not_by_the_c
     async def work(world):
         now = [100.0]
         world._servers["amqp"].clock = lambda: now[0]
-        connection, line = world._servers["amqp"].connection(), Line()
-        connection.connection_made(line)
-        fed(connection, spoken("amqp", heartbeat=10)[0], lambda: 1 << 20)
-        line.said.clear()
+        connection = world._servers["amqp"].connection()
+        transport = MemoryTransport(connection)
+        transport.feed(spoken("amqp", heartbeat=10)[0])
+        transport.written.clear()
         now[0] = 104.0
         connection.tick(now[0])
-        assert not line.said
+        assert not transport.written
         now[0] = 106.0
         connection.tick(now[0])
-        assert line.said == writer.HEARTBEAT_FRAME
+        assert transport.written == writer.HEARTBEAT_FRAME
         connection.tick(120.0)
-        assert not line.is_over
+        assert not transport.is_over
         connection.tick(121.0)
-        return line.is_over
+        return transport.is_over
 
     assert served(work)

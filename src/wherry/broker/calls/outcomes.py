@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.calls.calls import BrokerCalls
+from wherry.broker.commit.shard import Shard
+from wherry.broker.commit.turn import Phase
 from wherry.broker.waiting.watches import FateWatch
 from wherry.core.index.offsets import distinct
 from wherry.core.inspect import by_id
 from wherry.core.state import fates
 from wherry.core.state.bodies import Cold
-from wherry.core.state.state import TopicState
+from wherry.core.state.state import State, TopicState
 from wherry.model import check, ops
 from wherry.model.calls.fate import (
     DELIVERED,
@@ -36,12 +38,17 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 REPORTED_MAX = 65_536
 
+ENTRY_OUTCOMES = 8_192
+"""Outcomes of a turn after which the entry is written at once, so that entries stay small."""
+
 BLOCK = 1_024
 """Messages whose bodies are read together, since memory may not hold more."""
 
 
 class OutcomeCalls(BrokerCalls):
     """The calls about fates and outcomes."""
+
+    _reports: Reports
 
     async def fate(self, topic: str, message_id: str) -> Fate:
         """Return what became of a message: as a whole, and for each subscription.
@@ -144,25 +151,8 @@ class OutcomeCalls(BrokerCalls):
 
     async def reported(self, outcomes: Sequence[Outcome]) -> None:
         """Record that outcomes were posted, or given up; durable on return: `unreported` does not return them again."""
-        shard = self.shard
-        parts: dict[tuple[int, int], list[Outcome]] = {}
-        topics = {topic.config.name: topic.number for topic in shard.state.topics.values()}
-        for each in outcomes:
-            if each.topic in topics and FATES.index(each.fate) >= SETTLED:
-                parts.setdefault((topics[each.topic], each.partition), []).append(each)
-        if not parts:
-            return
-        await shard.admit_settle(len(outcomes))
-        steps: list[AnyOp] = [
-            ops.Reported(
-                *place,
-                np.array([each.offset for each in group], np.int64),
-                np.array([FATES.index(each.fate) for each in group], np.int64),
-            )
-            for place, group in parts.items()
-            if place[0] in shard.state.topics
-        ]
-        await shard.committer.wait(shard.commit([Entry(shard.now().wall_us, steps)]))
+        if outcomes:
+            await self.shard.committer.wait(await asyncio.shield(self._reports.add(outcomes)))
 
     def delivered_notices(self) -> list[Outcome]:
         """Return the first hand-overs of messages with a callback since the last call.
@@ -170,3 +160,67 @@ class OutcomeCalls(BrokerCalls):
         They are in memory only: a restart may lose some, and may repeat others.
         """
         return self.shard.pending_outcomes.notices()
+
+
+class Reports:
+    """Gathers the outcomes that are reported in one turn of the loop, for all URLs: they are one entry."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._outcomes: list[Outcome] = []
+        self._written: asyncio.Future[int] | None = None
+
+    def add(self, outcomes: Sequence[Outcome]) -> asyncio.Future[int]:
+        """Add outcomes to the entry of this turn; return its position, once it is written."""
+        if self._written is None:
+            self._written = asyncio.get_running_loop().create_future()
+            self._shard.turn.at_end(Phase.SUBMIT, self._end_turn)
+        written = self._written
+        self._outcomes += outcomes
+        if len(self._outcomes) >= ENTRY_OUTCOMES:
+            self._end_turn()
+        return written
+
+    def _end_turn(self) -> None:
+        outcomes, written = self._outcomes, self._written
+        if written is None:  # the entry was full before the end of the turn
+            return
+        self._outcomes, self._written = [], None
+        if self._shard.admits_settle(len(outcomes)):
+            self._write(outcomes, written)
+        else:
+            _ = self._shard.keep(self._write_with_room(outcomes, written))
+
+    async def _write_with_room(self, outcomes: list[Outcome], written: asyncio.Future[int]) -> None:
+        """Make room on a disk that is nearly full, then write."""
+        try:
+            await self._shard.admit_settle(len(outcomes))
+        except Exception as fault:  # of any kind: no caller is left waiting
+            written.set_exception(fault)
+        else:
+            self._write(outcomes, written)
+
+    def _write(self, outcomes: list[Outcome], written: asyncio.Future[int]) -> None:
+        shard = self._shard
+        try:
+            steps = _steps(shard.state, outcomes)
+            # Without steps another caller has reported them, or deleted their topic: its entry must be durable too.
+            position = shard.commit([Entry(shard.now().wall_us, steps)]) if steps else shard.committer.submitted
+        except Exception as fault:  # of any kind: no caller is left waiting
+            written.set_exception(fault)
+        else:
+            written.set_result(position)
+
+
+def _steps(state: State, outcomes: Sequence[Outcome]) -> list[AnyOp]:
+    """Return the operations that remove outcomes, each once: one for each partition."""
+    numbers = {topic.config.name: topic.number for topic in state.topics.values()}
+    parts: dict[tuple[int, int], dict[tuple[int, int], None]] = {}
+    for each in outcomes:
+        fate = FATES.index(each.fate)
+        if each.topic in numbers and fate >= SETTLED:
+            parts.setdefault((numbers[each.topic], each.partition), {})[each.offset, fate] = None
+    return [
+        ops.Reported(*place, *(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+        for place, rows in parts.items()
+    ]

@@ -43,8 +43,6 @@ class PublishCalls(BrokerCalls):
         chosen = PLAIN if options is None else options
         if not isinstance(chosen, PublishOptions):
             raise InvalidInput("options", options, "PublishOptions, or None")
-        if chosen.callback is not None:
-            self.check_url("callback", chosen.callback)
         metrics = self.shard.metrics
         call = self._gathered(topic, messages, chosen)
         if call is None and self._gathering.is_open(topic):  # messages of earlier calls come before these
@@ -153,6 +151,8 @@ class PublishCalls(BrokerCalls):
         self, topic: str, messages: Submittable, options: PublishOptions
     ) -> tuple[pa.RecordBatch | RowBatch, Choice[Published]]:
         """Return messages as a checked batch, and the decision that publishes it."""
+        if options.callback is not None:
+            self.check_url("callback", options.callback)
         state = self.shard.state
         batch = _checked(messages, state.topic(topic).config.payload_bytes_max)
         return batch, lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)

@@ -35,7 +35,7 @@ REPEATABLE = ("GET", "PUT", "DELETE")
 """Methods that may be sent again when a connection that was kept open turns out to be closed."""
 
 
-def _head(request: ClientRequest, common: str) -> bytes:
+def head_of(request: ClientRequest, common: str) -> bytes:
     """Return the head of a request, with the lines that all requests of a client have."""
     head = f"{request.method} {request.target} HTTP/1.1\r\n{common}Accept: {request.accept}\r\n"
     for name, value in request.headers:
@@ -50,7 +50,8 @@ def _head(request: ClientRequest, common: str) -> bytes:
     return head.encode("ascii")
 
 
-def _answer(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> ClientResponse:
+def answer_of(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> ClientResponse:
+    """Return an answer with what callers use of its head."""
     answer = ClientResponse(status, headers.get(b"content-type", b"").decode("latin-1"), body)
     if (after := headers.get(b"retry-after", b"")).isdigit():
         answer.retry_after_s = float(after)
@@ -84,7 +85,7 @@ class Pool:
 
     async def ask(self, request: ClientRequest) -> ClientResponse:
         """See `Transport`. A long poll has its wait on top of the time that every request has."""
-        head, timeout_s = _head(request, self._common), self._timeout_s + request.wait_s
+        head, timeout_s = head_of(request, self._common), self._timeout_s + request.wait_s
         async with self._waits if request.wait_s else self._room:
             connection, kept = self._idle.take(""), True
             if connection is None:
@@ -100,7 +101,7 @@ class Pool:
                 connection.close()
             elif connection.free:
                 self._idle.keep("", connection)
-            return _answer(connection.status, connection.headers, body)
+            return answer_of(connection.status, connection.headers, body)
 
     async def _connect(self) -> Connection:
         if self._closed:

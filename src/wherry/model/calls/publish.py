@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from wherry.model import check, limits
 from wherry.model.catalog.topic import Topic
-from wherry.model.catalog.webhook import check_url
 from wherry.model.errors import InvalidInput
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -50,7 +49,10 @@ class PublishOptions:
         return self is PLAIN or (self.persistent in (None, True, False) and self == _PLAIN[self.persistent])
 
     def checked(self, topic: Topic) -> PublishOptions:
-        """Return these options, or raise `InvalidInput` where they do not fit the topic."""
+        """Return these options, or raise `InvalidInput` where they do not fit the topic.
+
+        Of a callback only whether it fits: the broker has checked the URL, and a node whether it may be called.
+        """
         if self.partition is not None:
             check.integer("partition", self.partition, 0, topic.partitions - 1)
         if (self.producer is None) != (self.sequence is None):
@@ -63,14 +65,10 @@ class PublishOptions:
             raise InvalidInput("fingerprint", self.fingerprint, "one together with a producer, or none")
         if self.persistent is not None and type(self.persistent) is not bool:
             check.flag("persistent", self.persistent)
-        if self.callback is not None:
-            self._check_callback(topic)
+        persistent = topic.persistent if self.persistent is None else self.persistent
+        if self.callback is not None and not persistent:
+            raise InvalidInput("callback", self.callback, "none for transient messages: a callback survives a restart")
         return self
-
-    def _check_callback(self, topic: Topic) -> None:
-        url = check_url("callback", self.callback)
-        if not (topic.persistent if self.persistent is None else self.persistent):
-            raise InvalidInput("callback", url, "none for transient messages: a callback survives a restart")
 
 
 PLAIN = PublishOptions()

@@ -46,6 +46,23 @@ class Right(msgspec.Struct, frozen=True):
         return self.verb in (verb, "admin") and fits(self.topics, topic)
 
 
+def parse_right(text: str) -> Right:
+    """Parse a right: `publish:orders.*`, or a verb alone for every topic.
+
+    Examples
+    --------
+    >>> parse_right("consume:jobs")
+    Right(verb='consume', topics='jobs')
+    """
+    verb, _, topics = text.partition(":")
+    known = {each: each for each in VERBS}
+    if verb not in known:
+        raise InvalidInput("right", text, "publish, consume or admin, and after a colon a topic pattern")
+    right = Right(known[verb], topics or "*")
+    right.check()
+    return right
+
+
 class Grant(msgspec.Struct, frozen=True):
     """The permissions of a user in a virtual host as they were given: regular expressions over names.
 

@@ -108,12 +108,12 @@ class HttpCall:
     async def run(self) -> CallReply:
         """Return the answer, whatever its status."""
         request, server = self._request, self._app.server
-        began, status = server.time(), 499  # if its client gives the call up
+        began, status = server.clock(), 499  # if its client gives the call up
         try:
             response = await self._response()
             status = int(response.status)
         finally:
-            server.observe(request, status, server.time() - began)
+            server.observe(request, status, server.clock() - began)
         headers = {name.lower(): value for name, value in response.headers}
         if response.content_type:
             headers["content-type"] = response.content_type

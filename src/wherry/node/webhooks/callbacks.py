@@ -193,7 +193,7 @@ class Callbacks:
         body = msgspec.json.encode({"outcomes": [_shown(outcome) for outcome in outcomes]})
         try:
             async with target_url.host_limit, self._lane(target_url, host).place(host):
-                headers = {"Content-Type": JSON, "User-Agent": "wherry"}
+                headers = {"Content-Type": JSON}
                 if self._secret is not None:
                     headers[signing.HEADER] = signing.sign(self._secret, body, int(time.time()))
                 began = _now()

@@ -218,7 +218,6 @@ class Pusher:
         began = _now()
         headers = {
             "Content-Type": JSON,
-            "User-Agent": "wherry",
             "Wherry-Topic": quote(names["topic"], safe=""),
             "Wherry-Subscription": quote(names["subscription"], safe=""),
             "Wherry-Delivery": str(delivery.tokens[0]),

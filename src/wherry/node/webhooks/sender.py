@@ -183,7 +183,8 @@ def _answer(connection: Connection) -> PostResult:
 
 
 def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    lines = {"Host": target.authority, "Content-Length": str(length), **headers}
+    """Return the head of every call that a node makes; a header for all calls goes here."""
+    lines = {"Host": target.authority, "User-Agent": "wherry", "Content-Length": str(length), **headers}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
 

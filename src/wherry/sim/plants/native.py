@@ -1,4 +1,4 @@
-"""Planted bugs in the native wire, on the side of the broker and in the session of the Python client: see `plants`."""
+"""Planted bugs in HTTP and in the native wire, in the broker and in the session of the Python client: see `plants`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wherry.client.native import session as client_session
 from wherry.client.native import stream as client_stream
 from wherry.client.native.upgrade import UpgradeAnswer
 from wherry.sim.patch import patched
+from wherry.wire.http.protocol import connection as http
 from wherry.wire.native import intake, outgoing, publishing
 from wherry.wire.native import session as native
 from wherry.wire.native.codec.settles import Verb
@@ -194,9 +195,39 @@ def lose_frames_behind_the_answer() -> Any:
     return patched(UpgradeAnswer, "_add", lambda _: lambda self, data: None)
 
 
+def lose_the_beginning_of_a_head() -> Any:
+    """Drop the part of a head of HTTP that came without the rest."""
+
+    def make(parse: Any) -> Any:
+        def forgetful(self: http.Connection) -> None:
+            parse(self)
+            if self._head_begun and http.HEAD_END not in self._inbox:
+                self._filled = 0
+
+        return forgetful
+
+    return patched(http.Connection, "_parse_head", make)
+
+
+def serve_the_body_before() -> Any:
+    """Publish the body of the request of HTTP that came before on the same connection, if there was one."""
+    before: dict[http.Connection, Any] = {}
+
+    def make(start: Any) -> Any:
+        def stale(self: http.Connection) -> None:
+            body = self._body
+            self._body = before.get(self, body)
+            before[self] = body
+            start(self)
+
+        return stale
+
+    return patched(http.Connection, "_start_call", make)
+
+
 NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "confirm a native publish before the sync": (confirm_before_the_sync, 0, ("nobody_loses",)),
-    "confirm one too far": (confirm_one_too_far, 0, ("confirmed_in_place",)),
+    "confirm one too far": (confirm_one_too_far, 1, ("confirmed_in_place",)),
     "confirm the next too": (confirm_the_next_too, 1, ("rules_kept",)),
     "push beyond the credit": (push_beyond_the_credit, 0, ("credit_kept",)),
     "push before the sync": (push_before_the_sync, 1, ("nobody_loses", "all_or_nothing")),
@@ -205,9 +236,11 @@ NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "answer settles before the sync": (answer_settles_before_the_sync, 1, ("acked_stays_acked",)),
     "nack behind others": (nack_behind_others, 1, ("requeued_in_place",)),
     "keep what the lost held": (keep_what_the_lost_held, 0, ("nothing_kept",)),
-    "overtake an Arrow stream": (overtake_an_arrow_stream, 4, ("order_kept",)),
+    "overtake an Arrow stream": (overtake_an_arrow_stream, 5, ("order_kept",)),
     "count on wrongly": (count_on_wrongly, 1, ("confirmed_in_place",)),
     "lose frames behind the answer": (lose_frames_behind_the_answer, 272, ("rules_kept", "answers_come")),
+    "lose the beginning of a head": (lose_the_beginning_of_a_head, 1, ("rules_kept",)),
+    "serve the body before": (serve_the_body_before, 1, ("confirmed_in_place", "nobody_loses")),
     "ack the neighbour": (ack_the_neighbour, 2, ("nobody_loses", "acked_stays_acked")),
 }
-"""Each bug, the first seed that shows it in the run with the native wire, and the checkers that may find it."""
+"""Each bug, the first seed that shows it in the run with HTTP and the native wire, and the checkers that find it."""

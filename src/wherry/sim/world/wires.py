@@ -10,18 +10,20 @@ import asyncio
 from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from random import Random
+from typing import TypeAlias
 
 from wherry.broker.broker import Broker
 from wherry.model.errors import StorageError, WherryError
 from wherry.queueing.queueing import Queueing
 from wherry.sim.history import History
 from wherry.sim.plan import RunPlan
-from wherry.sim.world.native import NativeServer, serve_native
+from wherry.sim.world.native import serve_native
 from wherry.sim.world.network import Network, Weather
 from wherry.sim.world.world import CUT_CHANCE, LOST, World
 from wherry.wire.amqp.server import Server as AmqpServer
 from wherry.wire.amqp.server import serve_queueing
 from wherry.wire.fairness import FairLoop, set_fair_loop
+from wherry.wire.http.protocol.server import Server as HttpServer
 from wherry.wire.stomp.transports.tcp import Server as StompServer
 from wherry.wire.stomp.transports.tcp import serve as serve_stomp
 
@@ -29,6 +31,8 @@ STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
 """Processor time of a step of a connection."""
 
 DRAIN_S = 2.0
+
+AnyServer: TypeAlias = AmqpServer | StompServer | HttpServer
 
 
 class WireWorld(World):
@@ -44,7 +48,7 @@ class WireWorld(World):
         """Before this time the broker may have been paused, and silent without a fault."""
         self._steps = Random(f"{seed}/steps")
         self._used_s = 0.0
-        self._servers: dict[str, AmqpServer | StompServer | NativeServer] = {}
+        self._servers: dict[str, AnyServer] = {}
         self._serving: asyncio.Task[None]
         self._stop: asyncio.Event
         self._inside = Context()
@@ -74,12 +78,12 @@ class WireWorld(World):
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             await enter(queueing.open())
-            servers: dict[str, AmqpServer | StompServer | NativeServer] = {
+            servers: dict[str, AnyServer] = {
                 "amqp": await enter(serve_queueing(queueing, drain_s=DRAIN_S, clock=clock)),
                 "stomp": await enter(serve_stomp(queueing, drain_s=DRAIN_S, clock=clock)),
             }
             if self._has_native:
-                servers["native"] = await enter(serve_native(broker, drain_s=DRAIN_S, clock=clock))
+                servers["http"] = servers["native"] = await enter(serve_native(broker, clock=clock))
             self._servers, self._inside = servers, copy_context()
             ready.set_result(None)
             await stop.wait()

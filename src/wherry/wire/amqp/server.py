@@ -422,9 +422,7 @@ class Server:
                 connection.drop()  # do not wait for clients before login
                 continue
             await connection.session.close("broker forced connection closure with reason 'shutdown'")
-        if not await self.connected.all_gone(min(drain_s, PARTING_S)):
-            for connection in self.connected:
-                connection.drop()
+        await self.connected.all_gone(min(drain_s, PARTING_S), Connection.drop)
 
 
 @asynccontextmanager

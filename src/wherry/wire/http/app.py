@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.message import Answer, Request, Response
 from wherry.wire.http.protocol.server import Observer, Server
+from wherry.wire.listener import Clock
 
 CLOSE_IDLE_S = 5.0
 
@@ -60,8 +62,17 @@ class App:
         origins: Iterable[str] = (),
         observer: Observer | None = None,
         check_ready: Callable[[], None] = lambda: None,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self.server = Server(self, gate=self.admit, forget=self._forget, bounds=bounds, observer=observer)
+        self.server = Server(
+            self,
+            gate=self.admit,
+            forget=self._forget,
+            bounds=bounds,
+            observer=observer,
+            clock=clock,
+            wall_clock=lambda: broker.now_ms() / 1000,
+        )
         self.service = Service(
             broker,
             self.server,

@@ -1,28 +1,20 @@
-"""One HTTP connection over a real socket: heads and bodies cut anywhere, answers in order, streams and TLS."""
+"""One HTTP connection: heads and bodies cut anywhere, answers in order, streams, clients that leave."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import ssl
-import struct
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.unit.wire.http.sockets import Client, body_of, echo, post, served
-from wherry.security.tls import Tls, TlsFiles
+from tests.unit.wire.http.memory import QUIET_S, Client, body_of, post, served
 from wherry.wire.http.protocol.message import (
     OCTETS,
     Answer,
     Request,
     Response,
 )
-from wherry.wire.http.protocol.server import Server
-
-CERTIFICATES = Path(__file__).parents[2] / "security/certificates"
 
 
 @pytest.mark.parametrize("step", [None, 1, 7, 1_000])
@@ -56,7 +48,7 @@ def test_chunks_are_one_body(step: int | None):
 
 def test_requests_behind_each_other_are_answered_in_order():
     async def test(client: Client) -> None:
-        said = await client.send(b"".join(post(b"%d" % number) for number in range(50)), answers=50)
+        said = await client.send(b"".join(post(b"%d" % number) for number in range(50)))
         assert said.count(b"HTTP/1.1 200 OK") == 50
         answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"%d" % number for number in range(50)]
@@ -66,7 +58,7 @@ def test_requests_behind_each_other_are_answered_in_order():
 
 def test_a_tail_behind_a_body_is_the_next_request():
     async def test(client: Client) -> None:
-        said = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999, answers=2)
+        said = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999)
         assert said.count(b"HTTP/1.1 200 OK") == 2
         assert said.endswith(b"tail")
 
@@ -77,7 +69,7 @@ def test_a_tail_behind_a_body_is_the_next_request():
 def test_a_request_behind_chunks_is_a_request_of_its_own(step: int | None):
     async def test(client: Client) -> None:
         head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        said = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step, answers=2)
+        said = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step)
         answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"first", b"second"]
 
@@ -134,63 +126,33 @@ def test_streams_come_in_chunks():
 
 
 def test_who_says_no_more_still_gets_the_answer():
-    async def main() -> None:
-        async def slow(request: Request) -> Answer:
-            await asyncio.sleep(0.1)
-            return Response(200, [b"done"], OCTETS)
+    async def slow(request: Request) -> Answer:
+        await asyncio.sleep(QUIET_S)
+        return Response(200, [b"done"], OCTETS)
 
-        server = Server(slow)
-        port = await server.listen("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async def test(client: Client) -> None:
+        reader, writer = await client.open()
         writer.write(post(b"x"))
         writer.write_eof()
-        async with asyncio.timeout(5):
-            assert (await reader.read()).endswith(b"done")
+        assert (await reader.read()).endswith(b"done")
         writer.close()
-        await server.close(0.1)
 
-    asyncio.run(main())
+    served(test, slow)
 
 
 def test_an_answer_that_nobody_gets_is_undone():
-    async def main() -> None:
-        undone = asyncio.Event()
-        go = asyncio.Event()
+    undone: list[str] = []
 
-        async def late(request: Request) -> Answer:
-            await go.wait()
-            return Response(200, [b"x"], undo=undone.set)
+    async def late(request: Request) -> Answer:
+        await asyncio.sleep(QUIET_S)
+        return Response(200, [b"x"], undo=lambda: undone.append(request.path))
 
-        server = Server(late)
-        port = await server.listen("127.0.0.1", 0)
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(post(b"x"))
-        await asyncio.sleep(0.05)
-        reset = struct.pack("ii", 1, 0)  # closing says so at once, and takes nothing more
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-        writer.close()
-        await asyncio.sleep(0.05)
-        go.set()
-        async with asyncio.timeout(5):
-            await undone.wait()
-        await server.close(0.1)
+    async def test(client: Client) -> None:
+        _, writer = await client.open()
+        writer.write(post(b"x", "/late"))
+        await asyncio.sleep(QUIET_S / 2)
+        writer.transport.abort()
+        await asyncio.sleep(QUIET_S)
+        assert undone == ["/late"]
 
-    asyncio.run(main())
-
-
-def test_the_same_over_tls():
-    async def main() -> None:
-        server = Server(echo)
-        files = TlsFiles(CERTIFICATES / "first.pem", CERTIFICATES / "first.key")
-        port = await server.listen("127.0.0.1", 0, Tls(files).context)
-        context = ssl.create_default_context(cafile=CERTIFICATES / "authority.pem")
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
-        writer.write(post(b"x" * 50_000) + post(b"second") + b"GARBAGE\r\n\r\n")
-        async with asyncio.timeout(5):
-            said = await reader.read()
-        assert (said.count(b"HTTP/1.1 200 OK"), said.count(b"HTTP/1.1 400 ")) == (2, 1)
-        writer.close()
-        await server.close(0.5)
-        assert server.connections == 0
-
-    asyncio.run(main())
+    served(test, late)

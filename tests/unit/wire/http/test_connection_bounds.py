@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 
 from tests.behaviour.world import VirtualClock
-from tests.unit.wire.http.sockets import SMALL, Client, echo, post, served
+from tests.unit.wire.http.memory import QUIET_S, SMALL, Client, echo, post, served
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
+from wherry.sim.world import loop
 from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.bodies import (
     FIRST_BYTES,
@@ -45,7 +46,7 @@ def test_too_many_headers_are_refused():
 def test_one_connection_too_many_is_told_and_the_others_go_on():
     async def test(client: Client) -> None:
         held = [await client.open() for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert (await client.send(post(b"x"))).startswith(b"HTTP/1.1 503 ")
         held[0][1].write(post(b"still here"))
         assert await held[0][0].readline() == b"HTTP/1.1 200 OK\r\n"
@@ -59,10 +60,10 @@ def test_bodies_together_are_bounded():
     async def test(client: Client) -> None:
         _, slow = await client.open()
         slow.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n" + b"x" * 89_999)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 503 ")
         slow.close()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 200 ")
 
     served(test)
@@ -96,18 +97,18 @@ def test_bodies_take_smaller_steps_where_memory_is_short(bound, least, most):
     async def test(client: Client) -> None:
         _, writer = await client.open()
         writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n" + b"x" * 40_000)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert least <= client.server.bodies_bytes <= most
         writer.close()
 
-    served(test, replace(SMALL, bodies_bytes=bound))
+    served(test, bounds=replace(SMALL, bodies_bytes=bound))
 
 
 def test_chunks_count_with_what_is_allocated_for_them():
     async def test(client: Client) -> None:
         _, writer = await client.open()
         writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n15f90\r\npart")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert 4 <= client.server.bodies_bytes < 100
         writer.close()
 
@@ -119,7 +120,7 @@ def test_a_body_that_is_only_announced_takes_no_room():
         slow = [(await client.open())[1] for _ in range(3)]
         for each in slow:
             each.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999\r\n\r\npart")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert client.server.bodies_bytes == 3 * FIRST_BYTES
         assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 200 ")
         for each in slow:
@@ -129,40 +130,38 @@ def test_a_body_that_is_only_announced_takes_no_room():
 
 
 def test_answers_that_nobody_reads_are_bounded():
-    taken: list[str] = []
+    undone: list[str] = []
 
     async def large(request: Request) -> Answer:
-        return Response(200, [bytes(8 << 20)], undo=lambda: taken.append(request.path))
+        return Response(200, [bytes(8 << 20)], undo=lambda: undone.append(request.path))
 
-    async def main() -> None:
-        server = Server(large, bounds=Bounds(bodies_bytes=20 << 20))
-        client = Client(server, await server.listen("127.0.0.1", 0))
+    async def test(client: Client) -> None:
         silent = [(await client.open())[1] for _ in range(2)]
         for each in silent:
             each.transport.pause_reading()  # type: ignore[attr-defined]
             each.write(b"GET /silent HTTP/1.1\r\nHost: h\r\n\r\n")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(QUIET_S)
+        server = client.server
         assert server.answers_bytes == 2 * (8 << 20)
-        said = await client.send(b"GET /late HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert b'"busy"' in said
-        assert (taken, server.refused["bodies_bytes"]) == (["/late"], 1)
+        received = await client.send(b"GET /late HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 503 ")
+        assert b'"busy"' in received
+        assert (undone, server.refused["bodies_bytes"]) == (["/late"], 1)
         for each in silent:
             each.transport.abort()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUIET_S)
         assert server.answers_bytes == 0
-        said = await client.send(b"GET /again HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 200 ")
-        await server.close(0.1)
+        received = await client.send(b"GET /again HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 200 ")
 
-    asyncio.run(main())
+    served(test, large, Bounds(bodies_bytes=20 << 20))
 
 
 def test_a_body_that_is_no_messages_may_not_be_as_large():
     async def main() -> None:
         broker = await start(MemoryEngine(), None, VirtualClock())
         async with serve(App(broker)) as server:
-            client = Client(server, await server.listen("127.0.0.1", 0))
+            client = Client(server)
             spaces = b" " * (1 << 20)
             for head in (b"Content-Length: 1048577\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100001\r\n"):
                 line = b"PUT /v1/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -176,7 +175,7 @@ def test_a_body_that_is_no_messages_may_not_be_as_large():
             assert b"413" not in said.partition(b"\r\n")[0]
         await broker.close()
 
-    asyncio.run(main())
+    loop.run(main())
 
 
 def test_large_bodies_leave_room_for_small_ones():
@@ -217,32 +216,28 @@ def test_who_takes_too_long_is_closed(begun: bytes, status: bytes):
         assert said[9:12] == status
         writer.close()
 
-    served(test, replace(SMALL, head_s=0.2, body_s=0.2, idle_s=0.2))
+    served(test, bounds=replace(SMALL, head_s=2, body_s=2, idle_s=2))
 
 
 def test_a_wait_ends_with_its_client():
-    async def main() -> None:
-        ended = asyncio.Event()
+    ended: list[str] = []
 
+    async def test(client: Client) -> None:
         async def wait(request: Request) -> Answer:
-            server.begin_wait(request)
+            client.server.begin_wait(request)
             try:
                 await asyncio.sleep(60)
             finally:
-                ended.set()
+                ended.append(request.path)
             return Response(204)
 
-        server = Server(wait)
-        port = await server.listen("127.0.0.1", 0)
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        client.server._app = wait
+        _, writer = await client.open()
         writer.write(post(b"x"))
-        await asyncio.sleep(0.05)
-        assert server.waits == 1
+        await asyncio.sleep(QUIET_S)
+        assert client.server.waits == 1
         writer.close()
-        async with asyncio.timeout(5):
-            await ended.wait()
-        await asyncio.sleep(0.05)
-        assert server.waits == 0
-        await server.close(0.1)
+        await asyncio.sleep(QUIET_S)
+        assert (ended, client.server.waits) == (["/"], 0)
 
-    asyncio.run(main())
+    served(test)

@@ -7,19 +7,22 @@ state machine runs in the simulator as it is: requests by number, confirms as ra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from wherry.broker.broker import Broker
 from wherry.client.batch import Batch
-from wherry.client.link.errors import returns
 from wherry.client.link.transport import ClientRequest, ClientResponse
+from wherry.client.native.publishing import prepare
 from wherry.client.native.session import NativeSession
 from wherry.client.native.stream import ClientStream
 from wherry.client.native.upgrade import SWITCHED, UpgradeAnswer
 from wherry.client.requests import Caller, SubscriptionRequests
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import Unavailable, WherryError
-from wherry.sim.clients.links import NEVER, PATIENCE_S, Gone, Refusal
+from wherry.model.schema import Message
+from wherry.sim.clients.client_link import ClientLink
+from wherry.sim.clients.links import PATIENCE_S, Gone
 from wherry.sim.world.network import SimTransport
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.native.codec.documents import SubscribeTerms
@@ -27,7 +30,7 @@ from wherry.wire.native.codec.frames import PATH, PROTOCOL
 
 T = TypeVar("T")
 
-REQUEST = f"GET {PATH} HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
+REQUEST = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
 
 RESTED_S = 6.0
 """So long after a pause of the broker, nothing that it sends is late because of the pause."""
@@ -76,24 +79,17 @@ async def open_session(
     return broker, session
 
 
-class NativeLink:
-    """One connection; its calls raise `Gone` when it ends, and `Refusal` for an error of the broker."""
-
-    beat_s = 0.0
-    """The session sends its heartbeats itself."""
+class NativeLink(ClientLink):
+    """One connection over the native wire."""
 
     def __init__(self, world: WireWorld, name: str) -> None:
-        self.world, self.name = world, name
-        self.transport: SimTransport
+        super().__init__(world, name)
         self.session: NativeSession
-        self.is_gone = False
-        self.received_at = world.now()
-        self._broker: Broker | None = None
 
     async def connect(self) -> None:
         """Connect and greet."""
         try:
-            self._broker, self.session = await open_session(self.world, self._ended, self._made)
+            self.broker, self.session = await open_session(self.world, self._ended, self._made)
         except WherryError as fault:
             raise Gone(str(fault)) from fault
 
@@ -104,22 +100,9 @@ class NativeLink:
         """Do nothing: a publisher needs no more than the session."""
 
     @property
-    def is_ending(self) -> bool:
-        """Return whether a side has begun to close the connection, or the network has cut it."""
-        return self.transport.ended_at < NEVER
-
-    @property
     def is_leaving(self) -> bool:
         """Return whether a side has sent GOODBYE: nothing new is begun."""
         return self.session.is_leaving
-
-    def beat(self) -> None:
-        """Do nothing: the session does it."""
-
-    def drop(self) -> None:
-        """Close the connection at once, without a GOODBYE."""
-        if hasattr(self, "transport"):
-            self.transport.abort()
 
     async def close(self) -> None:
         """Send GOODBYE, and wait until the connection is closed."""
@@ -141,41 +124,21 @@ class NativeLink:
         """Send a CALL; see `Transport` of the client."""
         return await self.session.call(request)
 
+    def publish(
+        self, queue: str, messages: list[bytes | Message], options: PublishOptions | None
+    ) -> asyncio.Future[Published]:
+        """Publish messages in one frame."""
+        try:
+            return prepare(queue, messages, options).send(self.session, queue)
+        except WherryError as fault:
+            raise Gone(str(fault)) from fault
+
     async def room(self) -> None:
         """Wait until a request may be sent; raise `Gone` if none may be begun any more."""
         if self.session.is_full:
             await self.answer(self.session.room(), "room")
         if self.is_gone or self.is_leaving:
             raise Gone("the connection is over, or will be soon")
-
-    async def answer(self, waiting: Awaitable[T], what: str, *, allowed: tuple[type[WherryError], ...] = ()) -> T:
-        """Wait for an answer; record a fault if none comes in time, or if the broker refuses what it must not refuse.
-
-        A refusal by a full disk, or by one of the `allowed` errors, is none. A stale lease is a refusal only while the
-        connection is open: the session reports it as well for settles under way when the connection ended.
-        """
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await waiting
-        except TimeoutError:
-            if not self.is_ending:
-                self.world.wire_history.faults.append(f"answers_come: {self.name} waited {PATIENCE_S} s for {what}")
-            self.world.network.cut(self.transport)
-            raise Gone(f"no answer to {what}") from None
-        except WherryError as fault:
-            if self.is_gone or returns(fault):
-                raise Gone(str(fault)) from fault
-            if not (self._has_failed() or self.world.plan.disk_faults or isinstance(fault, allowed)):
-                self.broken("rules_kept", f"{what}: {fault!r}")
-            raise Refusal(str(fault)) from fault
-
-    def _has_failed(self) -> bool:
-        """Return whether the journal of the broker has failed: then it may refuse everything."""
-        return self._broker is not None and self._broker.failure is not None
-
-    def broken(self, rule: str, what: str) -> None:
-        """Record that the broker broke a rule."""
-        self.world.wire_history.faults.append(f"{rule}: {self.name} at {self.world.now():.3f}: {what}")
 
     # ----------------------------------------------------------------------------------------------------- end
 
@@ -193,5 +156,5 @@ class NativeLink:
         rule = next((rule for words, rule in BLAMED.items() if words in why), None)
         is_late = self.is_ending or self.world.paused_until > self.world.now() - RESTED_S
         self.world.note("ended", self.name, why)
-        if rule is not None and not ("broke the protocol" not in why and is_late) and not self._has_failed():
+        if rule is not None and not ("broke the protocol" not in why and is_late) and not self.has_failed():
             self.broken(rule, why)

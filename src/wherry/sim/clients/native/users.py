@@ -1,4 +1,4 @@
-"""Clients of queues over the native wire: publishers of rows and of Arrow, consumers by credit.
+"""Clients of queues by the Python client: publishers over the native wire and over HTTP, consumers by credit.
 
 They share queues with clients of AMQP and STOMP, and record what they did and received in the same way.
 """
@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 
 from wherry.client.batch import Batch, Leased, LeaseParts
-from wherry.client.native.publishing import prepare
 from wherry.client.native.stream import ClientStream
 from wherry.model.calls.publish import Published, PublishOptions
-from wherry.model.errors import NotFound, StaleLease, WherryError
+from wherry.model.errors import NotFound, StaleLease
 from wherry.model.schema import Message
 from wherry.queueing.names import SUBSCRIPTION
+from wherry.sim.clients.http_link import HttpLink
 from wherry.sim.clients.links import NEVER, Gone, Refusal
 from wherry.sim.clients.native.link import NativeLink
 from wherry.sim.clients.producers import name_of
@@ -30,6 +30,8 @@ from wherry.wire.native.codec.documents import SubscribeTerms
 
 T = TypeVar("T")
 
+PublisherLink: TypeAlias = NativeLink | HttpLink
+
 Kind: TypeAlias = Literal["ack", "nack", "dead", "release"]
 VERBS: dict[Kind, str] = {"ack": "ack", "nack": "nack", "dead": "dead-letter", "release": "release"}
 
@@ -38,19 +40,19 @@ BUFFER_BYTES = 1_200
 
 
 @dataclass
-class NativePublisher(WireUser[NativeLink]):
-    """A client that publishes one message or many, as rows or as an Arrow stream."""
+class ClientPublisher(WireUser[PublisherLink]):
+    """A client that publishes one message or many: over the native wire as rows or Arrow, over HTTP as Arrow."""
 
     left: int = 0
     made: int = 0
 
-    def link(self, name: str) -> NativeLink:
-        return NativeLink(self.world, name)
+    def link(self, name: str) -> PublisherLink:
+        return NativeLink(self.world, name) if self.wire == "native" else HttpLink(self.world, name)
 
     def is_done(self) -> bool:
         return self.left <= 0
 
-    async def work(self, link: NativeLink) -> None:
+    async def work(self, link: PublisherLink) -> None:
         for _ in range(self.random.randint(1, 4)):
             if self.is_done():
                 return
@@ -58,7 +60,7 @@ class NativePublisher(WireUser[NativeLink]):
             await asyncio.sleep(self.random.uniform(0, 0.5))
             await self._publish_some(link)
 
-    async def _publish_some(self, link: NativeLink) -> None:
+    async def _publish_some(self, link: PublisherLink) -> None:
         """Send some publishes without waiting in between, then wait for the answer to each."""
         under_way = []
         for _ in range(self.random.randint(1, 5)):
@@ -69,17 +71,14 @@ class NativePublisher(WireUser[NativeLink]):
         for sents, waiting in under_way:
             await self._confirmed(link, sents, waiting)
 
-    def _publish(self, link: NativeLink) -> tuple[list[Sent], asyncio.Future[Published]]:
+    def _publish(self, link: PublisherLink) -> tuple[list[Sent], asyncio.Future[Published]]:
         queue, persistent = self.random.choice((JOBS, JOBS, SOLO)), self.random.random() < 0.85
         group, sents = self.world.next_group(), []
         for _ in range(self.random.choice((1, 1, 1, 2, 3, 8))):
             self.made += 1
             sents.append(self.sent(link.name, self.made, queue, group, "unknown", persistent=persistent))
         options = None if persistent else PublishOptions(persistent=False)
-        try:
-            waiting = prepare(queue, self._messages(sents), options).send(link.session, queue)
-        except WherryError as fault:
-            raise Gone(str(fault)) from fault
+        waiting = link.publish(queue, self._messages(sents), options)
         waiting.add_done_callback(_noted)
         return sents, waiting
 
@@ -90,14 +89,14 @@ class NativePublisher(WireUser[NativeLink]):
             return [*bodies]
         return [Message(payload=body, headers={"of": "sim"}) for body in bodies]
 
-    async def _confirmed(self, link: NativeLink, sents: list[Sent], waiting: asyncio.Future[Published]) -> None:
+    async def _confirmed(self, link: PublisherLink, sents: list[Sent], waiting: asyncio.Future[Published]) -> None:
         try:
             published = await link.answer(waiting, "a publish")
-            for row, sent in enumerate(sents):
-                sent.outcome = "ok"
-                sent.partition, sent.offset = int(published.partition[row]), int(published.offset[row])
             if len(published) != len(sents):
                 link.broken("confirmed_in_place", f"{len(sents)} were sent, {len(published)} are confirmed")
+            for row, sent in enumerate(sents[: len(published)]):
+                sent.outcome = "ok"
+                sent.partition, sent.offset = int(published.partition[row]), int(published.offset[row])
         except Refusal:
             for sent in sents:
                 sent.outcome = "refused"

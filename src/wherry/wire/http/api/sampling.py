@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
@@ -107,7 +107,7 @@ class Sampler:
     async def latest(self) -> FiguresSample:
         """Return figures that are at most a second old; concurrent callers share one sample."""
         async with self._looking:
-            if self._latest is None or monotonic() - self._latest.made_s >= self._pause_s():
+            if self._latest is None or self._server.clock() - self._latest.made_s >= self._pause_s():
                 self._latest = await self._sample()
             return self._latest
 
@@ -168,7 +168,7 @@ class Sampler:
         figures = FiguresView(now_ms, self._node(counts), topics, max(0, counts.topics - TOPICS_MAX))
         whole = msgspec.json.encode(figures)
         self._cost_s = spent + perf_counter() - began
-        return FiguresSample(figures, whole, monotonic())
+        return FiguresSample(figures, whole, self._server.clock())
 
     def _node(self, counts: BrokerFigures) -> NodeFigures:
         metrics, server = self._broker.metrics, self._server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,6 +17,7 @@ from wherry.wire.http.api.routing import Call, Verb
 from wherry.wire.http.api.sampling import Sampler
 from wherry.wire.http.protocol.message import Answer, Request
 from wherry.wire.http.protocol.server import Server
+from wherry.wire.listener import Clock
 
 Guard: TypeAlias = Callable[[Request, Verb, str], str]
 """Returns the caller's name, or raises; gets the request, its right, and the topic (`*` for calls about no topic)."""
@@ -62,7 +62,7 @@ class Service:
     listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
 
     def __post_init__(self) -> None:
-        self.consumers = Consumers(self.broker)
+        self.consumers = Consumers(self.broker, self.server.clock)
         self.settler = self.broker.settler
         self.sampler = Sampler(self.broker, self.server)
 
@@ -129,9 +129,8 @@ class Consumers:
     and can be settled over another connection.
     """
 
-    def __init__(self, broker: BrokerPort, time: Callable[[], float] = time.monotonic) -> None:
-        self._broker = broker
-        self.time = time
+    def __init__(self, broker: BrokerPort, clock: Clock) -> None:
+        self._broker, self.clock = broker, clock
         self._known: dict[tuple[str, str, str | int], _Known] = {}
         """By topic, subscription and name, or the connection where the client gave no name."""
         self._of: dict[int, dict[tuple[str, str], _Known]] = {}
@@ -145,11 +144,11 @@ class Consumers:
             connection, place = 0, (topic, subscription, 0)
             known = self._known.get(place)
         if known is not None and known.consumer.is_joined():
-            known.pulled_at = self.time()
+            known.pulled_at = self.clock()
             return known.consumer
         seat = SEAT if name is None else None
         consumer = await self._broker.consumer(topic, subscription, name, seat=seat)
-        known = self._known[place] = _Known(consumer, self.time())
+        known = self._known[place] = _Known(consumer, self.clock())
         if name is None and connection:
             self._of.setdefault(connection, {})[topic, subscription] = known
         return consumer
@@ -169,7 +168,7 @@ class Consumers:
 
     async def close_idle(self) -> None:
         """Close consumers that hold nothing and have not pulled for long, or whose connection is closed."""
-        now = self.time()
+        now = self.clock()
         for place, known in list(self._known.items()):
             consumer = known.consumer
             # The last consumer of an ephemeral subscription stays: a client that connects anew for each pull still

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from time import monotonic
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
@@ -63,17 +62,17 @@ class _Scope:
     """The figures that a caller may see."""
 
     def __init__(self, call: ApiCall) -> None:
-        self._call = call
+        self._call, self._clock = call, call.service.server.clock
         self._seen: dict[str, bool] = {}
-        self._asked_s = monotonic()
+        self._asked_s = self._clock()
 
     def cut(self, sample: FiguresSample) -> bytes:
         """Return the part of a sample that the caller may see; `Unauthorized` when its key was deleted."""
         service, request = self._call.service, self._call.request
         if service.may(request, "consume", "*"):
             return sample.whole
-        if monotonic() - self._asked_s > ASKED_S:
-            self._seen, self._asked_s = {}, monotonic()
+        if self._clock() - self._asked_s > ASKED_S:
+            self._seen, self._asked_s = {}, self._clock()
         for topic in sample.figures.topics:
             if topic.name not in self._seen:
                 self._seen[topic.name] = service.may(request, "consume", topic.name)

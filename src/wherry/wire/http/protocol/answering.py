@@ -40,7 +40,7 @@ class Answering:
 
     def pause(self) -> None:
         """Note that the transport takes no more for now."""
-        self.paused_since = self._server.time()
+        self.paused_since = self._server.clock()
 
     def resume(self) -> None:
         """Note that the transport takes more, or is closed: `drain` returns."""

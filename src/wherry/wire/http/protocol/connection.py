@@ -13,7 +13,6 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from wherry.model.errors import Unauthorized, WherryError
@@ -71,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._number = next(server.numbers)
         self._bounds = server.bounds
         self._state = _State.HEAD
-        self._since = server.time()
+        self._since = server.clock()
         self._inbox = bytearray(INBOX_BYTES)
         self._filled = 0
         self._head_begun = False
@@ -142,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox = self._inbox + bytes(size - len(self._inbox))
 
     def buffer_updated(self, count: int) -> None:
-        now = perf_counter()
+        now = self._fair_loop.clock()
         # a busy connection of another wire must yield
         self._fair_loop.note_read(self, now, is_light=now - self._read_at > LIGHT_S)
         self._read_at = now
@@ -163,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _parse_head(self) -> None:
         if not self._head_begun:
-            self._since, self._head_begun = self._server.time(), True
+            self._since, self._head_begun = self._server.clock(), True
         end = self._inbox.find(HEAD_END, 0, self._filled)
         if end < 0:
             if self._filled > self._bounds.head_bytes:
@@ -193,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal.close, self._answers.keep_alive = True, False  # the rest of the unwanted body is still on its way
         if self._request is not None:
             self._server.dress(self._request, refusal)
-            self._server.observe(self._request, refusal.status, self._server.time() - self._since)
+            self._server.observe(self._request, refusal.status, self._server.clock() - self._since)
         self._send(refusal)
 
     async def _give_up_later(self, fault: Unauthorized) -> None:
@@ -223,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         path, query = split(head.url)
         self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
         self._request.connection = self._number
-        self._since = self._server.time()
+        self._since = self._server.clock()
         if "transfer-encoding" in headers:
             self._begin_chunks(self._request)
         elif not self._request.brings_body():
@@ -336,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task = self._server.spawn(self._serve(self._request))
 
     async def _serve(self, request: Request) -> None:
-        started, status = self._server.time(), CLIENT_GONE
+        started, status = self._server.clock(), CLIENT_GONE
         try:
             answer = await self._server.answer(request)
             if isinstance(answer, Stream):
@@ -359,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.keep_alive = False
         finally:
             self._task = None
-            self._server.observe(request, int(status), self._server.time() - started)
+            self._server.observe(request, int(status), self._server.clock() - started)
         self._next()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
@@ -380,7 +379,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._answers.keep_alive or self._eof or self._server.closing:
             self._part()
             return
-        self._state, self._since, self._head_begun = _State.HEAD, self._server.time(), False
+        self._state, self._since, self._head_begun = _State.HEAD, self._server.clock(), False
         if not self._transport.is_reading():
             self._transport.resume_reading()
         if self._filled:
@@ -388,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _part(self) -> None:
         """Close so that the last answer arrives: the sending half now, the rest once the client has read the answer."""
-        self._state, self._since, self._filled = _State.PARTING, self._server.time(), 0
+        self._state, self._since, self._filled = _State.PARTING, self._server.clock(), 0
         self._free_body()
         if self._eof or self._server.closing or not self._transport.can_write_eof():
             self._transport.close()

@@ -25,7 +25,7 @@ from wherry.wire.http.protocol.message import (
     Stream,
 )
 from wherry.wire.http.protocol.upgrade import Guest
-from wherry.wire.listener import Connected, Listener, Ticking, ticking
+from wherry.wire.listener import Clock, Connected, Listener, Ticking, ticking
 
 App: TypeAlias = Callable[[Request], Awaitable[Answer]]
 T = TypeVar("T")
@@ -46,7 +46,10 @@ def readable_by(origin: str) -> list[Header]:
 
 
 class Server:
-    """An HTTP server on any number of addresses, for one application."""
+    """An HTTP server on any number of addresses, for one application.
+
+    `clock` is for times within a request and a connection, `wall_clock` for the header `Date`.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,11 @@ class Server:
         forget: Callable[[int], None] = lambda connection: None,
         bounds: Bounds | None = None,
         observer: Observer | None = None,
+        clock: Clock = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._app = app
+        self.clock, self._wall_clock = clock, wall_clock
         self.gate = gate
         """Called with a request before its body is read; raises if the caller may not send one."""
         self.forget = forget
@@ -76,8 +82,8 @@ class Server:
         self._observer = observer
         self.connected = Connected[Guest](self.bounds.connections)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._patience: set[asyncio.Timeout] = set()
-        self._listener = Listener(lambda: Connection(self), self.bounds.head_s)
+        self._patience: dict[asyncio.Timeout, None] = {}
+        self._listener = Listener(self.connection, self.bounds.head_s)
         self._ticks = AsyncExitStack()
         self._is_ticking = False
         self._date = (0, "")
@@ -92,21 +98,26 @@ class Server:
         """Return whether the server accepts no more connections and requests."""
         return self.connected.is_closing
 
+    def connection(self) -> Connection:
+        """Return the protocol object for a client that is about to connect."""
+        return Connection(self)
+
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on an address, and return its port, which the system chooses for 0."""
         port = await self._listener.listen(host, port, tls)
-        await self._begin_ticks()
+        await self.begin_ticks()
         return port
 
     async def listen_unix(self, path: str) -> None:
         """Listen on a Unix socket as well, without TLS."""
         await self._listener.listen_unix(path)
-        await self._begin_ticks()
+        await self.begin_ticks()
 
-    async def _begin_ticks(self) -> None:
+    async def begin_ticks(self) -> None:
+        """Tick until the server closes; `listen` begins it as well."""
         if not self._is_ticking:
             self._is_ticking = True
-            ticks = ticking(self._all_ticking, TICK_S, clock=self.time, log=_log, name="wherry http ticks")
+            ticks = ticking(self._all_ticking, TICK_S, clock=self.clock, log=_log, name="wherry http ticks")
             await self._ticks.enter_async_context(ticks)
 
     def _all_ticking(self) -> Iterable[Ticking]:
@@ -116,16 +127,15 @@ class Server:
         """Close: accept nothing more, answer requests under way, and waiting requests with what they have so far."""
         self.connected.is_closing = True
         self._listener.stop()
-        until = self.time() + drain_s
+        until = self.clock() + drain_s
         while self._patience:
-            self._patience.pop().reschedule(asyncio.get_running_loop().time())
+            self._patience.popitem()[0].reschedule(asyncio.get_running_loop().time())
         for connection in self.connected:
             connection.finish()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=drain_s)
-        await self.connected.all_gone(until - self.time())  # the last bytes of the last answers
-        for connection in self.connected:
-            connection.abort()
+        # the last bytes of the last answers
+        await self.connected.all_gone(until - self.clock(), lambda connection: connection.abort())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -133,13 +143,9 @@ class Server:
 
     # --------------------------------------------------------------------------------- what a connection calls
 
-    def time(self) -> float:
-        """Return seconds of the monotonic clock."""
-        return time.monotonic()
-
     def date_line(self) -> str:
         """Return the `Date` header, made once a second."""
-        now = int(time.time())
+        now = int(self._wall_clock())
         if now != self._date[0]:
             self._date = (now, date_line(now))
         return self._date[1]
@@ -241,11 +247,11 @@ class Server:
         if wait_ms and not self.closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None) as patience:
-                    self._patience.add(patience)
+                    self._patience[patience] = None
                     try:
                         return await ask(wait_ms)
                     finally:
-                        self._patience.discard(patience)
+                        self._patience.pop(patience, None)
         return await ask(0)
 
     def observe(self, request: Request, status: int, seconds: float) -> None:

@@ -11,7 +11,7 @@ class Guest(Protocol):
     """An open connection, as the server sees it."""
 
     def tick(self, now: float) -> None:
-        """End what takes too long; called about once a second with the time of the monotonic clock."""
+        """End what takes too long; called about once a second with the time of the server's clock."""
 
     def finish(self) -> None:
         """Close now if idle, else as soon as possible, since the server closes."""

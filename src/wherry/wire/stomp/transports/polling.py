@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
 from collections import deque
 from hashlib import blake2b
 from typing import NamedTuple
@@ -81,7 +80,7 @@ class PollingTransport:
     is_stopped = False
 
     def __init__(self, sessions: Sessions, bounds: Bounds, *, peer: str, secure: bool) -> None:
-        self._bounds = bounds
+        self._bounds, self._clock = bounds, sessions.clock
         self._chunks: deque[bytes] = deque()
         self._first = self._next = 0
         """The position of the oldest byte that is kept, and the one after the newest."""
@@ -91,7 +90,7 @@ class PollingTransport:
         self._polls = 0
         self._taker: asyncio.Future[None] | None = None
         self._feeding = asyncio.Lock()
-        self.request_at = time.monotonic()
+        self.request_at = self._clock()
         self._session = Session(sessions, self, peer=peer, secure=secure, heart_beats=False)
 
     # ----------------------------------------------------------------------------------------------- for the session
@@ -112,7 +111,7 @@ class PollingTransport:
     def close(self) -> None:
         """Close the session; its last bytes can still be fetched for a while."""
         self._is_closed = True
-        self._closed_at = time.monotonic()
+        self._closed_at = self._clock()
         self._wake()
         asyncio.get_running_loop().call_soon(self._release)
 
@@ -129,11 +128,11 @@ class PollingTransport:
 
     async def send(self, at: int, data: bytes) -> ReceivedBytes:
         """Feed the new part of bytes that begin at position `at`."""
-        self.request_at = time.monotonic()
+        self.request_at = self._clock()
         async with self._feeding:
             if at > self._received:
                 raise InvalidInput("at", at, f"0 to {self._received}: the number of bytes that have arrived")
-            end, until = at + len(data), time.monotonic() + self._bounds.full_s
+            end, until = at + len(data), self._clock() + self._bounds.full_s
             budget = Budget(fair_loop(), self)
             while self._received < end and not self._is_closed:
                 if not await self._relieved(until):
@@ -146,7 +145,7 @@ class PollingTransport:
                 self._check_stranger()
                 budget.end()
                 await budget.wait_if_used_up()
-        self.request_at = time.monotonic()
+        self.request_at = self._clock()
         return ReceivedBytes(self._received, self._is_closed)
 
     def _check_stranger(self) -> None:
@@ -160,14 +159,14 @@ class PollingTransport:
             relief = asyncio.Event()
             self._session.when_relieved(relief.set)
             try:
-                await asyncio.wait_for(relief.wait(), until - time.monotonic())
+                await asyncio.wait_for(relief.wait(), until - self._clock())
             except TimeoutError:
                 return False
         return True
 
     async def take(self, after: int, wait_ms: int) -> Taken:
         """Return the bytes after a position, and wait for some; a later call ends an earlier one that still waits."""
-        self.request_at = time.monotonic()
+        self.request_at = self._clock()
         self._confirm(after)
         self._wake()
         if not self._chunks and wait_ms and not self._is_closed:
@@ -177,7 +176,7 @@ class PollingTransport:
                 await asyncio.wait([taker], timeout=wait_ms / 1000)
             finally:
                 self._polls -= 1
-                self.request_at = time.monotonic()
+                self.request_at = self._clock()
         return self._answer(after)
 
     def _answer(self, after: int) -> Taken:
@@ -258,7 +257,7 @@ class Polling:
         """Open a session."""
         bounds, strangers = self.bounds, self._strangers()
         if len(self._transports) >= bounds.sessions or strangers >= bounds.strangers:
-            self.tick(time.monotonic())
+            self.tick(self._sessions.clock())
             strangers = self._strangers()
         if len(self._transports) >= bounds.sessions:
             raise LimitReached("sessions that are polled", bounds.sessions, len(self._transports) + 1)

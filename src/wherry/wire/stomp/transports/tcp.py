@@ -144,9 +144,7 @@ class Server:
 
     async def parted(self, drain_s: float) -> None:
         """Wait until all clients have read their last frames, or for a while."""
-        if not await self.connected.all_gone(min(drain_s, PARTING_S)):
-            for connection in self.connected:
-                connection.close()
+        await self.connected.all_gone(min(drain_s, PARTING_S), Connection.close)
 
 
 def _set_options(wire: socket.socket | None) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -70,9 +69,9 @@ class WebSocket(FairProtocol):
     name = "websocket"
 
     def __init__(self, sockets: WebSockets, answer: bytes) -> None:
-        self._sockets, self._answer = sockets, answer
+        self._sockets, self._answer, self._clock = sockets, answer, sockets.sessions.clock
         self._protocol = Protocol(Side.SERVER, max_size=(MESSAGE_BYTES_MAX, FRAGMENT_BYTES_MAX), logger=_quiet)
-        self._received_at = self._pinged_at = time.monotonic()
+        self._received_at = self._pinged_at = self._clock()
         self._parting_since: float | None = None
         self._part_since: float | None = None
         self._is_paused = False
@@ -105,7 +104,7 @@ class WebSocket(FairProtocol):
     # ---------------------------------------------------------------------------------------------------- the socket
 
     def data_received(self, data: bytes) -> None:
-        self._received_at = time.monotonic()
+        self._received_at = self._clock()
         self._protocol.receive_data(data)
         events = self._protocol.events_received()
         self._answer_pings()
@@ -238,7 +237,7 @@ class WebSocket(FairProtocol):
     def _part(self) -> None:
         """Close the socket once both sides have sent a close, or the client broke a rule of the protocol."""
         if self._parting_since is None:
-            self._parting_since = time.monotonic()
+            self._parting_since = self._clock()
         if self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
             self._transport.close()
 
