@@ -1,4 +1,4 @@
-"""The public names of the package, held by a test: a name that goes or comes is a decision, not an accident."""
+"""The public names of the package, held by a test: to add or remove one is a decision, not an accident."""
 
 import subprocess
 import sys

@@ -88,7 +88,7 @@ def test_every_done_row_has_a_test():
 
 
 def test_no_test_is_long_as_a_whole():
-    """Else its rows, or what only it shows, would be shown by `make test-long` alone."""
+    """Check it, since the rows of such a test would be shown by `make test-long` alone."""
     marked = re.compile(r"^(@pytest\.mark\.long|pytestmark\b.*\blong)\b", re.MULTILINE)
     paths = (ROOT / "tests").rglob("test_*.py")
     assert [path.name for path in paths if marked.search(path.read_text(encoding="utf-8"))] == []

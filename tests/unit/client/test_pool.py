@@ -26,7 +26,7 @@ def test_consumers_that_wait_leave_a_connection_for_everything_else():
     asyncio.run(main())
 
 
-def test_those_who_wait_are_bounded_too():
+def test_waiting_calls_are_bounded_too():
     async def main() -> float:
         async with wherry.embedded() as here, wherry.connect(await here.listen(), waits=1, wire="http") as client:
             await client.create_topic("jobs")
@@ -41,10 +41,10 @@ def test_those_who_wait_are_bounded_too():
 @pytest.mark.parametrize("key", ["wk_a\nb", "wk_a\r\nX-Evil: 1", "wk_secré", "wk_a b", "wk_\x00", b"wk_secret", 7])
 def test_a_key_that_cannot_stand_in_a_head_is_refused_and_not_shown(key):
     for connect in (wherry.connect, wherry.connect_sync):
-        with pytest.raises(wherry.InvalidInput, match=r"^api_key: got ") as told:
+        with pytest.raises(wherry.InvalidInput, match=r"^api_key: got ") as caught:
             connect("http://127.0.0.1:1", key=key)
-        assert "wk_a" not in f"{told.value} {told.value.given}"
-        assert "secr" not in f"{told.value} {told.value.given}"
+        assert "wk_a" not in f"{caught.value} {caught.value.given}"
+        assert "secr" not in f"{caught.value} {caught.value.given}"
 
 
 @pytest.mark.parametrize(("key", "sent"), [(" wk_a\n", "Bearer wk_a"), ("", ""), (" \n", ""), (None, "")])

@@ -1,4 +1,4 @@
-"""Small cases of decisions, each of which once went wrong or is easily got wrong."""
+"""Small cases of decisions, each of which failed once or is easy to get wrong."""
 
 from __future__ import annotations
 

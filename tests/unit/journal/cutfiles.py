@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class PowerCut(Exception):
-    """The machine went off in the middle of a call."""
+    """Raised when the power is cut in the middle of a call."""
 
 
 class CutFile:

@@ -144,7 +144,7 @@ def test_memory_of_dropped_members_is_freed():
             ]
 
 
-def test_members_lie_one_behind_the_other():
+def test_members_stand_one_behind_the_other():
     store = BodyStore(None)
     batches = stored(store, ["plain", "rows", "ranked"] * 20, 3)
     store.deliver(1, 0, np.arange(0, 180, 2), 1)

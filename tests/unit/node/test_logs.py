@@ -59,7 +59,7 @@ def test_no_secret_gets_into_a_log(form):
 
 @pytest.fixture
 def root():
-    """The root logger, put back as it was."""
+    """Yield the root logger, and put it back as it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root

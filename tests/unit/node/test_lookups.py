@@ -47,7 +47,7 @@ async def look(names: Lookups, host: str) -> list[str]:
     return await (await names.begin(host))
 
 
-def test_all_who_ask_for_a_name_share_one_lookup_and_its_answer_holds_for_a_moment(system):
+def test_all_callers_that_ask_for_a_name_share_one_lookup_and_its_answer_holds_for_a_moment(system):
     async def main() -> None:
         names = Lookups(system)
         waiting = [asyncio.create_task(look(names, "a.hangs")) for _ in range(50)]
@@ -114,7 +114,7 @@ def test_what_waits_is_bounded_too(system, monkeypatch):
     asyncio.run(main())
 
 
-def test_a_failure_is_told_and_not_kept(system):
+def test_a_failure_is_raised_and_not_kept(system):
     async def main() -> None:
         names = Lookups(system)
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a node counts beside its broker: who was refused, and by which bound."""
+"""What a node counts beside its broker: which clients were refused, and by which bound."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.server import Server
 
 
-async def said(port: int, request: bytes) -> bytes:
-    """All that is answered until the other side closes."""
+async def received(port: int, request: bytes) -> bytes:
+    """Return all that is answered until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     try:
@@ -29,20 +29,20 @@ async def refused(metrics: Metrics) -> dict[str, float]:
 async def hit_every_bound(server: Server) -> None:
     port = await server.listen("127.0.0.1", 0)
     head = b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-    assert b" 413 " in await said(port, head + b"Content-Length: 101\r\n\r\n")
-    assert b" 503 " in await said(port, head + b"Content-Length: 60\r\n\r\n" + b"x" * 60)
-    assert b" 431 " in await said(port, head + b"X: " + b"x" * 2_000 + b"\r\n\r\n")
-    assert b" 408 " in await said(port, b"GET / HTTP/1.1\r\n")
-    assert b" 408 " in await said(port, head + b"Content-Length: 10\r\n\r\n")
+    assert b" 413 " in await received(port, head + b"Content-Length: 101\r\n\r\n")
+    assert b" 503 " in await received(port, head + b"Content-Length: 60\r\n\r\n" + b"x" * 60)
+    assert b" 431 " in await received(port, head + b"X: " + b"x" * 2_000 + b"\r\n\r\n")
+    assert b" 408 " in await received(port, b"GET / HTTP/1.1\r\n")
+    assert b" 408 " in await received(port, head + b"Content-Length: 10\r\n\r\n")
     pull = b"POST /v1/topics/t/subscriptions/s/pull?wait_ms=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    assert b" 503 " in await said(port, pull)
+    assert b" 503 " in await received(port, pull)
     server.requests = 5
-    assert b" 503 " in await said(port, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    assert b" 503 " in await received(port, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     server.requests = 0
     first = await asyncio.open_connection("127.0.0.1", port)
     second = await asyncio.open_connection("127.0.0.1", port)
     await asyncio.sleep(0.05)
-    assert b" 503 " in await said(port, b"")
+    assert b" 503 " in await received(port, b"")
     for _, writer in (first, second):
         writer.close()
         await writer.wait_closed()

@@ -68,7 +68,7 @@ def test_of_many_addresses_only_the_good_ones_are_used():
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/8", "example.org"])
-def test_a_network_that_is_none_is_told(text):
+def test_a_network_that_is_not_valid_is_reported(text):
     with pytest.raises(InvalidInput, match=r"webhooks\.allow"):
         Targets([text])
 

@@ -18,7 +18,7 @@ Work = Callable[[SimFiles], Coroutine[Any, Any, None]]
 
 
 def cut_power_at(step: int, disk: SimDisk, work: Work) -> bool:
-    """Whether `work` was answered before the power was cut, which is before the given step."""
+    """Cut the power before the given step, and return whether `work` was answered before that."""
     process, files = Process("writer"), disk.open()
     files.lock()
 
@@ -41,7 +41,7 @@ def cut_power_at(step: int, disk: SimDisk, work: Work) -> bool:
 
 
 def every_cut(make: Callable[[int], SimDisk], work: Work, seeds: int = 25) -> Iterator[tuple[bool, SimDisk]]:
-    """Each seed with the power cut at each step, up to the first step at which the work was already answered."""
+    """Cut the power at each step of each seed, up to the first step at which the work was already answered."""
     for seed in range(seeds):
         for step in range(1, 1000):
             disk = make(seed)
@@ -214,7 +214,7 @@ def test_a_planted_skipped_sync_loses_what_was_acknowledged():
     assert 10 < lost < 40
 
 
-def test_killing_the_process_keeps_the_cache_until_the_power_goes():
+def test_killing_the_process_keeps_the_cache_until_the_power_is_cut():
     disk = SimDisk(Random(1), DiskFaults(keeps=0.0, loses=1.0))
 
     async def write(files: SimFiles) -> None:

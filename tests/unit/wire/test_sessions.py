@@ -41,7 +41,7 @@ def served(work):
 
 
 async def joined(world, wire, *, limit, name="c", transacted=False):
-    """A consumer of the queue, and the names of what it was given, in order."""
+    """Return a consumer of the queue, and the names of the messages that it got, in order."""
     link = LINKS[wire](world, name)
     got: list[Any] = []
     await link.connect()
@@ -64,7 +64,7 @@ async def filled(world, count):
 
 
 @pytest.mark.parametrize("wire", LINKS)
-def test_what_goes_back_comes_before_what_stands_behind_it(wire):
+def test_a_message_that_is_released_comes_before_those_behind_it(wire):
     async def work(world):
         await filled(world, 3)
         link, subscribed, got = await joined(world, wire, limit=1)
@@ -116,22 +116,22 @@ class Line(asyncio.Transport):
 
     def __init__(self):
         super().__init__()
-        self.said, self.is_over = bytearray(), False
+        self.written, self.is_over = bytearray(), False
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """It takes everything."""
+        """Do nothing: the line takes everything."""
 
     def get_write_buffer_size(self):
         return 0
 
     def write(self, data):
-        self.said += data
+        self.written += data
 
     def writelines(self, pieces):
         self.write(b"".join(pieces))
 
     def pause_reading(self):
-        """The test feeds as it likes."""
+        """Do nothing: the test feeds when it wants."""
 
     resume_reading = pause_reading
 
@@ -159,8 +159,8 @@ def fed(connection, data, pieces):
         data = data[size:]
 
 
-def spoken(wire, heartbeat=0):
-    """What a client says: its login, then all up to a publish that wants an answer."""
+def sent_by(wire, heartbeat=0):
+    """Return what a client sends: its login, then everything up to a publish that asks for an answer."""
     if wire == "stomp":
         send = b"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:3\n\na\0b\0"
         return b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", send
@@ -172,14 +172,14 @@ def spoken(wire, heartbeat=0):
 
 
 @pytest.mark.parametrize("wire", LINKS)
-def test_a_session_says_the_same_however_its_bytes_are_cut(wire):
+def test_a_session_answers_the_same_however_its_bytes_are_cut(wire):
     async def answered(world, pieces):
         connection, line = world._servers[wire].connection(), Line()
         connection.connection_made(line)
-        for said in spoken(wire):
-            fed(connection, said, pieces)
+        for written in sent_by(wire):
+            fed(connection, written, pieces)
         await asyncio.sleep(QUIET_S)
-        return bytes(line.said)
+        return bytes(line.written)
 
     async def work(world):
         random = Random(1)
@@ -192,9 +192,9 @@ def test_a_session_says_the_same_however_its_bytes_are_cut(wire):
     assert (writer.ack(1, 1) if wire == "amqp" else b"RECEIPT\nreceipt-id:r\n") in whole
 
 
-def without_names(said):
-    """An answer of STOMP without the name of its session, which is another each time."""
-    return b"\n".join(line for line in said.split(b"\n") if not line.startswith(b"session:"))
+def without_names(written):
+    """Return an answer of STOMP without the name of its session, which differs each time."""
+    return b"\n".join(line for line in written.split(b"\n") if not line.startswith(b"session:"))
 
 
 def test_a_connection_shows_that_it_is_there_and_ends_one_that_does_not_by_the_clock_that_it_is_given():
@@ -203,14 +203,14 @@ def test_a_connection_shows_that_it_is_there_and_ends_one_that_does_not_by_the_c
         world._servers["amqp"].clock = lambda: now[0]
         connection, line = world._servers["amqp"].connection(), Line()
         connection.connection_made(line)
-        fed(connection, spoken("amqp", heartbeat=10)[0], lambda: 1 << 20)
-        line.said.clear()
+        fed(connection, sent_by("amqp", heartbeat=10)[0], lambda: 1 << 20)
+        line.written.clear()
         now[0] = 104.0
         connection.tick(now[0])
-        assert not line.said
+        assert not line.written
         now[0] = 106.0
         connection.tick(now[0])
-        assert line.said == writer.HEARTBEAT_FRAME
+        assert line.written == writer.HEARTBEAT_FRAME
         connection.tick(120.0)
         assert not line.is_over
         connection.tick(121.0)

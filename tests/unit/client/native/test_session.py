@@ -81,7 +81,7 @@ def test_confirms_come_in_any_order_and_each_finds_its_request():
     run(main)
 
 
-def test_a_confirm_tells_of_repeats_dead_letters_and_places():
+def test_a_confirm_has_repeats_dead_letters_and_places():
     async def main() -> None:
         peer = Peer()
         sent = [peer.session.publish("jobs", [b"x"] * 3, None, b"") for _ in range(4)]

@@ -103,7 +103,7 @@ def test_a_message_is_acked_once():
     run(main)
 
 
-def test_a_late_ack_is_told_and_counted():
+def test_a_late_ack_is_reported_and_counted():
     async def main() -> None:
         reading = Reading()
         first, second = await reading.push(row(1)), await reading.push(row(2))

@@ -1,4 +1,4 @@
-"""What the tests of a connection share: a server that says again what came, and raw bytes to it and back."""
+"""What the tests of a connection share: a server that echoes requests, and raw bytes to it and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = Bounds(head_bytes=4_096, body_bytes=100_000, bodies_bytes=150_000, conne
 
 
 async def echo(request: Request) -> Answer:
-    """What came, said again."""
+    """Answer with what the request held."""
     if request.path == "/boom":
         raise RuntimeError("on purpose")
     if request.path == "/refused":
@@ -43,15 +43,15 @@ PART_S, WHOLE_S = 0.3, 0.02
 """How long the server is silent before a client stops to read: while answers are missing, and behind them."""
 
 
-def whole(said: bytes) -> int:
+def whole(received: bytes) -> int:
     """Return how many answers with a Content-Length came, up to the first that is not whole or has none."""
     count = 0
-    while said:
-        head, end, rest = said.partition(b"\r\n\r\n")
+    while received:
+        head, end, rest = received.partition(b"\r\n\r\n")
         length = re.search(rb"Content-Length: (\d+)", head)
         if not end or length is None or len(rest) < int(length[1]):
             break
-        count, said = count + 1, rest[int(length[1]) :]
+        count, received = count + 1, rest[int(length[1]) :]
     return count
 
 
@@ -65,9 +65,9 @@ class Client:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def send(self, data: bytes, *, step: int | None = None, answers: int = 1) -> bytes:
-        """All that the server says until it closes, or until it has been silent for a while.
+        """Return all that the server sends until it closes, or until it has been silent for a while.
 
-        That is short once as many whole answers came as were asked for.
+        That while is short once as many whole answers came as were asked for.
         """
         reader, writer = await self.open()
         for at in range(0, len(data), step or len(data) or 1):
@@ -75,14 +75,16 @@ class Client:
             await writer.drain()
             if step is not None:
                 await asyncio.sleep(0)
-        said = b""
+        received = b""
         try:
-            while chunk := await asyncio.wait_for(reader.read(65_536), WHOLE_S if whole(said) >= answers else PART_S):
-                said += chunk
+            while chunk := await asyncio.wait_for(
+                reader.read(65_536), WHOLE_S if whole(received) >= answers else PART_S
+            ):
+                received += chunk
         except (TimeoutError, ConnectionError):
             pass
         writer.close()
-        return said
+        return received
 
 
 def served(test: Callable[[Client], Awaitable[None]], bounds: Bounds = SMALL) -> None:
@@ -106,5 +108,5 @@ def post(body: bytes, path: str = "/", *extra: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def body_of(said: bytes) -> bytes:
-    return said.partition(b"\r\n\r\n")[2]
+def body_of(received: bytes) -> bytes:
+    return received.partition(b"\r\n\r\n")[2]

@@ -28,9 +28,9 @@ CERTIFICATES = Path(__file__).parents[2] / "security/certificates"
 @pytest.mark.parametrize("step", [None, 1, 7, 1_000])
 def test_a_request_may_be_cut_anywhere(step: int | None):
     async def test(client: Client) -> None:
-        said = await client.send(post(b"hello world"), step=step)
-        assert said.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert body_of(said) == b"hello world"
+        received = await client.send(post(b"hello world"), step=step)
+        assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert body_of(received) == b"hello world"
 
     served(test)
 
@@ -48,17 +48,17 @@ def test_bodies_of_any_size_come_whole(size: int):
 def test_chunks_are_one_body(step: int | None):
     async def test(client: Client) -> None:
         head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        said = await client.send(head + b"3\r\none\r\n5;x=y\r\n-two-\r\n0\r\n\r\n", step=step)
-        assert body_of(said) == b"one-two-"
+        received = await client.send(head + b"3\r\none\r\n5;x=y\r\n-two-\r\n0\r\n\r\n", step=step)
+        assert body_of(received) == b"one-two-"
 
     served(test)
 
 
 def test_requests_behind_each_other_are_answered_in_order():
     async def test(client: Client) -> None:
-        said = await client.send(b"".join(post(b"%d" % number) for number in range(50)), answers=50)
-        assert said.count(b"HTTP/1.1 200 OK") == 50
-        answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
+        received = await client.send(b"".join(post(b"%d" % number) for number in range(50)), answers=50)
+        assert received.count(b"HTTP/1.1 200 OK") == 50
+        answers = [part.partition(b"\r\n\r\n")[2] for part in received.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"%d" % number for number in range(50)]
 
     served(test)
@@ -66,9 +66,9 @@ def test_requests_behind_each_other_are_answered_in_order():
 
 def test_a_tail_behind_a_body_is_the_next_request():
     async def test(client: Client) -> None:
-        said = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999, answers=2)
-        assert said.count(b"HTTP/1.1 200 OK") == 2
-        assert said.endswith(b"tail")
+        received = await client.send(post(b"x" * 50_000) + post(b"tail"), step=9_999, answers=2)
+        assert received.count(b"HTTP/1.1 200 OK") == 2
+        assert received.endswith(b"tail")
 
     served(test)
 
@@ -77,8 +77,8 @@ def test_a_tail_behind_a_body_is_the_next_request():
 def test_a_request_behind_chunks_is_a_request_of_its_own(step: int | None):
     async def test(client: Client) -> None:
         head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        said = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step, answers=2)
-        answers = [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
+        received = await client.send(head + b"5\r\nfirst\r\n0\r\n\r\n" + post(b"second"), step=step, answers=2)
+        answers = [part.partition(b"\r\n\r\n")[2] for part in received.split(b"HTTP/1.1 200 OK")[1:]]
         assert answers == [b"first", b"second"]
 
     served(test)
@@ -86,8 +86,8 @@ def test_a_request_behind_chunks_is_a_request_of_its_own(step: int | None):
 
 def test_names_with_slashes_and_queries_are_decoded():
     async def test(client: Client) -> None:
-        said = await client.send(b"GET /info?a=1&b=%20x&a=2 HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert msgspec.json.decode(body_of(said))["query"] == [["a", "1"], ["b", " x"], ["a", "2"]]
+        received = await client.send(b"GET /info?a=1&b=%20x&a=2 HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert msgspec.json.decode(body_of(received))["query"] == [["a", "1"], ["b", " x"], ["a", "2"]]
         assert Request("GET", "/v1/topics/a%2Fb", "", {}).segments() == ["v1", "topics", "a/b"]
 
     served(test)
@@ -95,9 +95,9 @@ def test_names_with_slashes_and_queries_are_decoded():
 
 def test_a_head_asks_for_no_body():
     async def test(client: Client) -> None:
-        said = await client.send(b"HEAD /info HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert b"Content-Length: " in said
-        assert body_of(said) == b""
+        received = await client.send(b"HEAD /info HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b"Content-Length: " in received
+        assert body_of(received) == b""
 
     served(test)
 
@@ -110,7 +110,7 @@ def test_old_clients_are_closed_behind_their_answer():
     served(test)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on():
+def test_a_client_that_expects_100_is_answered_to_continue():
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(post(b"", "/", "Expect: 100-continue").replace(b"Content-Length: 0", b"Content-Length: 5"))
@@ -125,15 +125,15 @@ def test_a_client_that_asks_first_is_told_to_go_on():
 
 def test_streams_come_in_chunks():
     async def test(client: Client) -> None:
-        said = await client.send(b"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert body_of(said) == b"3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
-        said = await client.send(b"GET /stream HTTP/1.0\r\n\r\n")
-        assert body_of(said) == b"onetwothree"
+        received = await client.send(b"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert body_of(received) == b"3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
+        received = await client.send(b"GET /stream HTTP/1.0\r\n\r\n")
+        assert body_of(received) == b"onetwothree"
 
     served(test)
 
 
-def test_who_says_no_more_still_gets_the_answer():
+def test_a_client_that_half_closes_still_gets_the_answer():
     async def main() -> None:
         async def slow(request: Request) -> Answer:
             await asyncio.sleep(0.1)
@@ -152,7 +152,7 @@ def test_who_says_no_more_still_gets_the_answer():
     asyncio.run(main())
 
 
-def test_an_answer_that_nobody_gets_is_undone():
+def test_an_answer_that_no_client_gets_is_undone():
     async def main() -> None:
         undone = asyncio.Event()
         go = asyncio.Event()
@@ -166,7 +166,7 @@ def test_an_answer_that_nobody_gets_is_undone():
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(b"x"))
         await asyncio.sleep(0.05)
-        reset = struct.pack("ii", 1, 0)  # closing says so at once, and takes nothing more
+        reset = struct.pack("ii", 1, 0)  # the reset is sent at once when the socket closes, and nothing more is read
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         writer.close()
         await asyncio.sleep(0.05)
@@ -187,8 +187,8 @@ def test_the_same_over_tls():
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
         writer.write(post(b"x" * 50_000) + post(b"second") + b"GARBAGE\r\n\r\n")
         async with asyncio.timeout(5):
-            said = await reader.read()
-        assert (said.count(b"HTTP/1.1 200 OK"), said.count(b"HTTP/1.1 400 ")) == (2, 1)
+            received = await reader.read()
+        assert (received.count(b"HTTP/1.1 200 OK"), received.count(b"HTTP/1.1 400 ")) == (2, 1)
         writer.close()
         await server.close(0.5)
         assert server.connections == 0

@@ -28,21 +28,21 @@ from wherry.wire.http.protocol.server import Server
 def test_too_many_chunks_are_cut_off():
     async def test(client: Client) -> None:
         head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        said = await client.send(head + (b"2000\r\n" + b"x" * 0x2000 + b"\r\n") * 20)
-        assert said.startswith(b"HTTP/1.1 413 ")
+        received = await client.send(head + (b"2000\r\n" + b"x" * 0x2000 + b"\r\n") * 20)
+        assert received.startswith(b"HTTP/1.1 413 ")
 
     served(test)
 
 
 def test_too_many_headers_are_refused():
     async def test(client: Client) -> None:
-        said = await client.send(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * 512 + b"\r\n")
-        assert said.startswith(b"HTTP/1.1 431 ")
+        received = await client.send(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * 512 + b"\r\n")
+        assert received.startswith(b"HTTP/1.1 431 ")
 
     served(test)
 
 
-def test_one_connection_too_many_is_told_and_the_others_go_on():
+def test_one_connection_too_many_is_refused_and_the_others_continue():
     async def test(client: Client) -> None:
         held = [await client.open() for _ in range(4)]
         await asyncio.sleep(0.05)
@@ -69,7 +69,7 @@ def test_bodies_together_are_bounded():
 
 
 def grown(length: int, growth: int) -> tuple[list[int], int]:
-    """The rooms that a body has one after another, and the bytes that are moved between them."""
+    """Return the rooms that a body has one after another, and the bytes that are moved between them."""
     gathering, rooms, moved = PartialBody(length), [], 0
     while not gathering.is_whole:
         moved += gathering.got
@@ -128,7 +128,7 @@ def test_a_body_that_is_only_announced_takes_no_room():
     served(test)
 
 
-def test_answers_that_nobody_reads_are_bounded():
+def test_answers_that_the_client_does_not_read_are_bounded():
     taken: list[str] = []
 
     async def large(request: Request) -> Answer:
@@ -143,16 +143,16 @@ def test_answers_that_nobody_reads_are_bounded():
             each.write(b"GET /silent HTTP/1.1\r\nHost: h\r\n\r\n")
         await asyncio.sleep(0.1)
         assert server.answers_bytes == 2 * (8 << 20)
-        said = await client.send(b"GET /late HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert b'"busy"' in said
+        received = await client.send(b"GET /late HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 503 ")
+        assert b'"busy"' in received
         assert (taken, server.refused["bodies_bytes"]) == (["/late"], 1)
         for each in silent:
             each.transport.abort()
         await asyncio.sleep(0.05)
         assert server.answers_bytes == 0
-        said = await client.send(b"GET /again HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 200 ")
+        received = await client.send(b"GET /again HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 200 ")
         await server.close(0.1)
 
     asyncio.run(main())
@@ -166,14 +166,16 @@ def test_a_body_that_is_no_messages_may_not_be_as_large():
             spaces = b" " * (1 << 20)
             for head in (b"Content-Length: 1048577\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100001\r\n"):
                 line = b"PUT /v1/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                said = await client.send(line + head + spaces)
-                assert said.startswith(b"HTTP/1.1 413 ")
-                assert b"at most 1048576" in said
+                received = await client.send(line + head + spaces)
+                assert received.startswith(b"HTTP/1.1 413 ")
+                assert b"at most 1048576" in received
             whole = b"PUT /v1/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            said = await client.send(whole + b"Content-Length: 1048576\r\n\r\n{}" + spaces[2:])
-            assert said.startswith(b"HTTP/1.1 201 ")
-            said = await client.send(post(bytes(1 << 20) + b"x", "/v1/topics/t/messages").replace(b"here", b"[::1]", 1))
-            assert b"413" not in said.partition(b"\r\n")[0]
+            received = await client.send(whole + b"Content-Length: 1048576\r\n\r\n{}" + spaces[2:])
+            assert received.startswith(b"HTTP/1.1 201 ")
+            received = await client.send(
+                post(bytes(1 << 20) + b"x", "/v1/topics/t/messages").replace(b"here", b"[::1]", 1)
+            )
+            assert b"413" not in received.partition(b"\r\n")[0]
         await broker.close()
 
     asyncio.run(main())
@@ -208,13 +210,13 @@ def test_an_idle_connection_gives_its_buffer_back():
         (b"", b""),
     ],
 )
-def test_who_takes_too_long_is_closed(begun: bytes, status: bytes):
+def test_a_client_that_takes_too_long_is_closed(begun: bytes, status: bytes):
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(begun)
         async with asyncio.timeout(5):
-            said = await reader.read()
-        assert said[9:12] == status
+            received = await reader.read()
+        assert received[9:12] == status
         writer.close()
 
     served(test, replace(SMALL, head_s=0.2, body_s=0.2, idle_s=0.2))

@@ -1,4 +1,4 @@
-"""Streams that end, readers that do not read, and a server that closes while somebody is served."""
+"""Streams that end, readers that do not read, and a server that closes while it serves."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def test_a_stream_has_a_head_without_a_body():
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
         writer.write(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(5):
-            said = await reader.read()
-        assert said.startswith(b"HTTP/1.1 200 OK")
-        assert said.endswith(b"\r\n\r\n")
+            received = await reader.read()
+        assert received.startswith(b"HTTP/1.1 200 OK")
+        assert received.endswith(b"\r\n\r\n")
         assert (streams.server.requests, streams.server.waits) == (0, 0)
         writer.close()
         await streams.server.close(0.1)
@@ -145,9 +145,9 @@ def test_a_close_answers_what_is_under_way():
         writer.write(post(b"x"))
         await started.wait()
         await server.close()
-        said = await reader.read()
-        assert said.endswith(b"done")
-        assert b"Connection: close" in said
+        received = await reader.read()
+        assert received.endswith(b"done")
+        assert b"Connection: close" in received
         assert await idle.read() == b""
         for each in (writer, idler):
             each.close()
@@ -155,7 +155,7 @@ def test_a_close_answers_what_is_under_way():
     asyncio.run(main())
 
 
-def test_a_close_asks_those_who_wait_for_what_is_so_far():
+def test_a_close_asks_calls_that_wait_for_what_they_have_so_far():
     async def main() -> None:
         async def ask(wait_ms: int) -> int:
             await asyncio.sleep(wait_ms / 1_000)
@@ -178,7 +178,7 @@ def test_a_close_asks_those_who_wait_for_what_is_so_far():
     asyncio.run(main())
 
 
-def test_a_close_waits_no_longer_than_it_was_told_to():
+def test_a_close_waits_no_longer_than_its_limit():
     async def main() -> None:
         started = asyncio.Event()
 

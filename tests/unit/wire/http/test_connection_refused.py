@@ -1,4 +1,4 @@
-"""Requests that are broken, hostile or not allowed: each is told so, and nothing behind it is read."""
+"""Requests that are broken, hostile or not allowed: each gets an error, and nothing behind it is read."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from wherry.wire.http.protocol.server import Server
         (b"\0\1\2\3\r\n\r\n", 400, "not a request"),
     ],
 )
-def test_what_is_wrong_is_answered_by_a_problem_that_says_so(data: bytes, status: int, word: str):
+def test_a_wrong_request_is_answered_by_a_problem_that_names_the_fault(data: bytes, status: int, word: str):
     async def test(client: Client) -> None:
-        said = await client.send(data)
-        assert said.startswith(b"HTTP/1.1 %d " % status)
-        assert b"application/problem+json" in said
-        assert word in msgspec.json.decode(body_of(said))["detail"]
+        received = await client.send(data)
+        assert received.startswith(b"HTTP/1.1 %d " % status)
+        assert b"application/problem+json" in received
+        assert word in msgspec.json.decode(body_of(received))["detail"]
 
     served(test)
 
@@ -56,15 +56,15 @@ def gated(request: Request) -> None:
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize("framing", ["Content-Length: 90000", "Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("expects", ["", "Expect: 100-continue\r\n"])
-def test_a_stranger_is_told_so_before_the_body_comes(framing: str, expects: str):
+def test_a_client_without_a_key_is_refused_before_the_body_comes(framing: str, expects: str):
     async def test(client: Client) -> None:
         seen: list[int] = []
         client.server.gate = gated
         client.server._observer = lambda request, status, seconds: seen.append(status)
         head = f"HTTP/1.1\r\nHost: h\r\n{framing}\r\n{expects}\r\n".encode()
-        said = await client.send(b"POST /closed " + head)
-        assert said.startswith(b"HTTP/1.1 401 ")
-        assert b"Connection: close" in said
+        received = await client.send(b"POST /closed " + head)
+        assert received.startswith(b"HTTP/1.1 401 ")
+        assert b"Connection: close" in received
         assert (seen, client.server.bodies_bytes) == ([401], 0)
         assert (await client.send(b"POST /open " + head)).startswith(b"HTTP/1.1 100 " if expects else b"")
 
@@ -98,11 +98,11 @@ def test_a_stranger_is_told_so_before_the_body_comes(framing: str, expects: str)
 )
 def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_it_is_read(data: bytes):
     async def test(client: Client) -> None:
-        said = await client.send(data + post(b"smuggled"), answers=2)  # waits for one that must not come
-        assert said.startswith(b"HTTP/1.1 400 ")
-        assert said.count(b"Content-Length: ") == 1
-        assert b"Connection: close" in said
-        assert b"smuggled" not in said
+        received = await client.send(data + post(b"smuggled"), answers=2)  # waits for one that must not come
+        assert received.startswith(b"HTTP/1.1 400 ")
+        assert received.count(b"Content-Length: ") == 1
+        assert b"Connection: close" in received
+        assert b"smuggled" not in received
 
     served(test)
 
@@ -118,7 +118,7 @@ def test_a_refusal_reaches_a_client_that_is_still_sending():
     served(test)
 
 
-def test_who_is_refused_and_goes_on_sending_is_cut_off():
+def test_a_client_that_is_refused_and_still_sends_is_cut_off():
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(b"GARBAGE\r\n\r\n")
@@ -142,8 +142,8 @@ def test_no_header_value_ends_its_line():
 
         server = Server(answer)
         port = await server.listen("127.0.0.1", 0)
-        said = await Client(server, port).send(post(b"x"))
-        assert b"X-Name: a  Set-Cookie: b  c?\r\n" in said
+        received = await Client(server, port).send(post(b"x"))
+        assert b"X-Name: a  Set-Cookie: b  c?\r\n" in received
         await server.close(0.1)
 
     asyncio.run(main())

@@ -77,7 +77,7 @@ def test_a_client_whose_settles_pile_up_is_not_read(monkeypatch):
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize("named", ["no lease", "a lease", "a lease of many"])
 def test_settles_take_memory_by_what_leases_hold_and_not_by_what_clients_name(named):
-    """Each of these frames has 32 bytes, and names a million messages."""
+    """Send frames of 32 bytes that name a million messages each."""
 
     @in_memory()
     async def run(world: NativeWorld):
@@ -219,7 +219,7 @@ async def test_a_client_without_hello_is_cut_off(world: NativeWorld):
 
 
 @in_memory()
-async def test_answers_that_nobody_reads_are_bounded(world: NativeWorld):
+async def test_answers_that_the_client_does_not_read_are_bounded(world: NativeWorld):
     client = await world.client()
     await client.publish("jobs", *[bytes(1_000)] * 100)
     server = world.app.server
