@@ -227,7 +227,7 @@ async def test_an_amended_transient_message_stays_transient(home: Home, how: str
 
 @pytest.mark.rows("A3")
 @in_loop
-async def test_whoever_looks_at_a_message_sees_the_version_that_an_edit_names(home: Home):
+async def test_a_client_that_browses_a_message_sees_the_version_that_an_edit_names(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.subscribe("t", "readers")

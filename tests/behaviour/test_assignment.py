@@ -68,7 +68,7 @@ async def test_consumers_beyond_the_partitions_stand_by_where_order_is_asked_for
 
 @pytest.mark.rows("D11")
 @in_loop
-async def test_exclusive_gives_all_to_the_first_and_shared_all_to_everybody(home: Home):
+async def test_exclusive_gives_all_to_the_first_consumer_and_shared_all_to_each(home: Home):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     for name in ("exclusive", "shared"):
@@ -153,7 +153,7 @@ async def test_consumers_that_take_turns_starve_no_partition_either(home: Home):
 
 
 class Backwards:
-    """A strategy of our own: everybody reads everything, the highest partition first."""
+    """A strategy of our own: every consumer reads every partition, the highest first."""
 
     helps = False
     rotates = False
@@ -174,7 +174,7 @@ class Backwards:
 
 @pytest.fixture
 def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Backwards]]:
-    """The strategies of our own that were made."""
+    """Register a strategy of our own, and yield the instances that were made."""
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
     monkeypatch.setattr(assignment, "ASSIGNMENTS", list(ASSIGNMENTS))
     made: list[Backwards] = []

@@ -24,7 +24,7 @@ from wherry.journal.memory import MemoryEngine, MemoryWriter
 
 
 def picture(world: World) -> Any:
-    """Everything that a wrong call could have changed."""
+    """Return everything that a wrong call could have changed."""
     state = world.broker.shard.state
     held = [(lease.token, lease.offset.tolist(), lease.deadline_ms) for lease in state.leases.all()]
     names = sorted(state.subscription("jobs", "workers").consumers)
@@ -32,7 +32,7 @@ def picture(world: World) -> Any:
 
 
 def check_journal(engine: MemoryEngine, state: State) -> None:
-    """What was journaled can be read, and leads to the same state."""
+    """Check that the journal can be read, and leads to the same state."""
     store = BodyStore(None)
     replayed = State(store)
     for record in engine.records:

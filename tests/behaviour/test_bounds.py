@@ -51,7 +51,7 @@ async def test_the_dead_letters_of_each_subscription_count_where_the_oldest_make
 
 @pytest.mark.rows("K15")
 @in_loop
-async def test_what_consumers_hold_does_not_count_where_the_topic_says_so(home: Home):
+async def test_leased_messages_do_not_count_where_the_topic_is_set_so(home: Home):
     broker = await home.open()
     await broker.create_topic("t", messages_max=2, overflow="drop-oldest", counted="waiting")
     await broker.create_topic("u", bytes_max=20, counted="waiting")
@@ -145,7 +145,7 @@ async def test_bytes_are_bounded_as_well_as_messages(home: Home):
 
 @pytest.mark.rows("G23", "A11")
 @in_loop
-async def test_what_does_not_fit_becomes_a_dead_letter_where_the_topic_says_so(home: Home, how: str):
+async def test_a_message_that_does_not_fit_becomes_a_dead_letter_where_the_topic_is_set_so(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", messages_max=2, overflow="dead-letter")
     await broker.subscribe("t", "readers")
@@ -371,7 +371,7 @@ async def test_credit_bounds_what_is_pushed(home: Home):
 @pytest.mark.rows("Q2", "Q3", "Q5")
 @pytest.mark.parametrize("durable", [False, True])
 @in_loop
-async def test_a_subscription_over_its_buffer_is_cut_off_and_nobody_else_notices(home: Home, how: str, durable: bool):
+async def test_a_subscription_over_its_buffer_is_cut_off_and_no_other_notices(home: Home, how: str, durable: bool):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     good = await reader_of(broker, "t", "good")

@@ -174,7 +174,9 @@ async def test_where_a_message_stands_can_be_asked(home: Home, clock: VirtualClo
 
 
 @in_loop
-async def test_stats_tell_what_waits_where_and_how_far_behind_it_is(home: Home, clock: VirtualClock, how: str):
+async def test_stats_show_what_waits_where_and_how_far_behind_a_subscription_is(
+    home: Home, clock: VirtualClock, how: str
+):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     reader = await reader_of(broker, "t")

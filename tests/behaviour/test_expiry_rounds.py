@@ -120,7 +120,9 @@ async def test_a_message_that_expires_after_a_pause_does_so_at_once(broker: Brok
 
 
 @in_virtual_time
-async def test_what_expired_while_it_was_held_goes_within_a_round_once_it_is_let_go(broker: Broker, clock: LoopClock):
+async def test_a_message_that_expired_on_lease_is_removed_within_a_round_of_its_release(
+    broker: Broker, clock: LoopClock
+):
     await broker.create_topic("t")
     await broker.subscribe("t", "readers", lease_ms=2_500)
     for end in ("release", "nack", "close", "lease"):

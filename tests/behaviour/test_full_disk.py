@@ -216,7 +216,7 @@ def test_a_close_waits_for_a_move_to_segments_that_is_under_way():
             await got.ack()
         writes: list[str] = []
         disk.on_event = writes.append
-        for _ in range(1_000):  # whoever tries too soon after the last one is sent away at once
+        for _ in range(1_000):  # a call that comes too soon after the last one is refused at once
             asked = asyncio.create_task(broker.shard.reclaim())
             await asyncio.wait([asked], timeout=0.000_05)
             if not asked.done():
@@ -254,7 +254,7 @@ def test_space_that_was_set_aside_for_a_large_state_comes_back_to_the_journal():
 @pytest.mark.more
 @pytest.mark.parametrize("seed", [4])
 def test_a_flush_of_memory_beside_publishes_that_are_short_of_room_writes_each_message_once(seed):
-    """Both move messages to segments, and may pick the same ones."""
+    """Run both at once, since they move messages to segments and may pick the same ones."""
     random = Random(seed)
 
     async def publish(broker) -> None:

@@ -115,8 +115,8 @@ def test_what_is_asked_well_is_done(case: Good):
             reply = await found.ask(f"{method} {filled(case.target, names)}", filled(case.body, names))
             assert reply.status == case.status, reply.body
             assert reply.status in ENDPOINTS[case.endpoint].answers
-            if case.says:
-                assert case.says.items() <= reply.json().items()
+            if case.answer:
+                assert case.answer.items() <= reply.json().items()
             if method == "GET":
                 head = await found.ask(f"HEAD {filled(case.target, names)}")
                 assert head.status == reply.status

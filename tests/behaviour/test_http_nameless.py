@@ -24,7 +24,7 @@ async def views(found: Web, subscription: str = SUB) -> dict[str, Any]:
 
 
 async def over(found: Web, connection: int, count: int = 1_000) -> list[str]:
-    """What a pull over a connection gives."""
+    """Return the receipts of a pull over a connection."""
     found.connection = connection
     return await found.receipts(count)
 
@@ -37,7 +37,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_buffers")
 @pytest.mark.rows("Q2", "Q3")
 @with_jobs
-async def test_who_never_settles_keeps_nothing_from_the_others(found: Web) -> None:
+async def test_a_client_that_never_settles_keeps_nothing_from_the_others(found: Web) -> None:
     assert len(await over(found, 1)) == 2
     assert await over(found, 1) == []
     other = await over(found, 2)
@@ -47,7 +47,7 @@ async def test_who_never_settles_keeps_nothing_from_the_others(found: Web) -> No
 
 @pytest.mark.usefixtures("small_buffers")
 @with_jobs
-async def test_who_is_full_waits_for_room_of_its_own(found: Web) -> None:
+async def test_a_client_with_a_full_buffer_waits_for_room_of_its_own(found: Web) -> None:
     held = await over(found, 1)
     waiting = asyncio.create_task(found.receipts(wait_ms="20000"))
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_many_without_a_name_share_partitions_as_one(found: Web) -> None:
 
 @pytest.mark.rows("D20")
 @with_jobs
-async def test_one_of_those_who_wait_without_a_name_is_woken(found: Web) -> None:
+async def test_one_of_the_nameless_clients_that_wait_is_woken(found: Web) -> None:
     ordered = SUB + "-in-order"
     await found.good(f"PUT {ordered}", {"assignment": "ordered", "start": "latest"})
     waiting = []
@@ -154,8 +154,8 @@ def test_a_pull_and_its_ack_come_over_connections_of_their_own():
         await broker.publish("jobs", [b"one", b"two"])
         async with serve(App(broker)) as server:
             client = Client(server, await server.listen("127.0.0.1", 0))
-            said = await client.send(post(b"", f"{SUB}/pull?messages=1").replace(b"here", b"localhost", 1))
-            receipt = said.partition(b'"receipt":"')[2].partition(b'"')[0]
+            received = await client.send(post(b"", f"{SUB}/pull?messages=1").replace(b"here", b"localhost", 1))
+            receipt = received.partition(b'"receipt":"')[2].partition(b'"')[0]
             body = b'{"receipts": ["%b"]}' % receipt
             json = "Content-Type: application/json"
             assert (await client.send(post(body, f"{SUB}/ack", json).replace(b"here", b"localhost", 1)))[9:12] == b"204"

@@ -1,4 +1,4 @@
-"""Leases: who holds a message, for how long, and what a late worker can not do; order per key."""
+"""Leases: which consumer holds a message, for how long, and what a late worker can not do; order per key."""
 
 import pytest
 
@@ -140,7 +140,7 @@ async def test_a_late_worker_settles_nothing_of_what_another_holds_by_now(home: 
 
 @pytest.mark.rows("A6")
 @in_loop
-async def test_a_lease_is_over_at_its_deadline_even_if_nobody_took_it_since(home: Home, clock: VirtualClock):
+async def test_a_lease_is_over_at_its_deadline_even_if_no_consumer_took_it_since(home: Home, clock: VirtualClock):
     broker = await home.open()
     await broker.create_topic("t")
     reader = await reader_of(broker, "t", lease_ms=1_000, retry=Retry(first_ms=60_000, jitter=0.0))
@@ -271,7 +271,7 @@ async def test_a_waiting_pull_gets_what_another_lost_at_the_end_of_its_lease(bro
 
 
 def keyed(*names: str) -> list[Message]:
-    """`a0` is the first message of key `a`."""
+    """Make messages with keys; `a0` is the first message of key `a`."""
     return [Message(payload=name.encode(), key=name[0]) for name in names]
 
 

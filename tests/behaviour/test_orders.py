@@ -1,4 +1,4 @@
-"""In which order messages leave: fifo, priority, and what order promises to whom."""
+"""In which order messages are delivered: fifo, priority, and what an order promises to consumers."""
 
 import asyncio
 from random import Random
@@ -49,7 +49,7 @@ async def test_fifo_order_survives_a_restart_in_the_middle_of_reading(home: Home
 @pytest.mark.rows("K7")
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
 @in_loop
-async def test_with_nobody_reading_messages_are_kept_for_the_first_reader(home: Home, how: str, order: str):
+async def test_without_a_reader_messages_are_kept_for_the_first_one(home: Home, how: str, order: str):
     broker = await home.open()
     await broker.create_topic("t", order=order, partitions=3)
     for number in range(6):
@@ -71,11 +71,11 @@ async def test_the_smallest_priority_leaves_first_and_equals_in_the_order_of_arr
     await broker.create_topic("t", order="priority")
     await broker.subscribe("t", "readers")
     await broker.publish("t", ranked(65_535, 0, 7))
-    await broker.publish("t", [Message(payload=b"7, second", priority=7), Message(payload=b"says nothing")])
+    await broker.publish("t", [Message(payload=b"7, second", priority=7), Message(payload=b"without one")])
     broker = await home.again(how)
     await broker.publish("t", ranked(1))
     reader = await broker.consumer("t", "readers")
-    assert await drain(reader, batch=2) == [b"0", b"1", b"7", b"7, second", b"says nothing", b"65535"]
+    assert await drain(reader, batch=2) == [b"0", b"1", b"7", b"7, second", b"without one", b"65535"]
 
 
 @pytest.mark.rows("D3")

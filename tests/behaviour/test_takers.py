@@ -36,7 +36,7 @@ class Taken:
 async def waiting(
     broker: wherry.Broker, taken: Taken, messages: int = 100
 ) -> tuple[wherry.Consumer, asyncio.Task[wherry.Delivery]]:
-    """A consumer of `t`/`s` whose pull waits with a taker."""
+    """Return a consumer of `t`/`s` whose pull waits with a taker."""
     consumer = await broker.consumer("t", "s")
     pull = asyncio.create_task(consumer.pull(messages, wait_ms=None, taker=taken))
     await asyncio.sleep(0.001)
@@ -99,7 +99,9 @@ async def test_takers_of_several_consumers_take_turns(broker: wherry.Broker, clo
 
 
 @in_virtual_time
-async def test_more_than_one_taker_has_credit_for_goes_to_the_next(broker: wherry.Broker, clock: LoopClock) -> None:
+async def test_messages_beyond_the_credit_of_one_taker_are_given_to_the_next(
+    broker: wherry.Broker, clock: LoopClock
+) -> None:
     await broker.create_topic("t")
     await broker.subscribe("t", "s", assignment="shared")
     takers = [Taken() for _ in range(2)]
@@ -144,7 +146,7 @@ async def test_a_taker_whose_subscription_is_deleted_gets_no_more(broker: wherry
 
 @in_virtual_time
 async def test_no_taker_of_a_subscription_without_acks(broker: wherry.Broker, clock: LoopClock) -> None:
-    """Its messages are settled before they are handed over, and that has to become durable first."""
+    """Wait for the settle: such messages are settled before they are handed over, and that must become durable."""
     await broker.create_topic("t")
     await broker.subscribe("t", "s", acks=False)
     taken = Taken()

@@ -9,7 +9,7 @@ from wherry.cli.main import app
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    """A broker that may call this machine."""
+    """Yield the address of a broker that may call this machine."""
     with broker(tmp_path_factory.mktemp("broker"), WHERRY_WEBHOOKS_ALLOW_PRIVATE="true") as url:
         yield url
 

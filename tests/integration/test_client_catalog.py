@@ -150,7 +150,7 @@ async def test_a_value_that_json_cannot_hold_is_refused_by_its_field(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_what_is_wrong_is_told_as_the_broker_tells_it(world):
+async def test_a_wrong_call_raises_the_error_of_the_broker(world):
     await world.jobs()
     with pytest.raises(wherry.NotFound, match="nowhere"):
         await world.client.publish("nowhere", [b"a"])

@@ -113,7 +113,7 @@ def test_the_unix_socket_serves_http_and_the_native_wire(data, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["a file", "no folder"])
-def test_a_path_that_cannot_be_a_socket_is_told(data, tmp_path, what):
+def test_a_path_that_cannot_be_a_socket_is_reported(data, tmp_path, what):
     path = tmp_path / ("file" if what == "a file" else "none/w.sock")
     if what == "a file":
         path.write_text("mine")

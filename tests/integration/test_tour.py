@@ -31,7 +31,7 @@ WORDS = (
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The tour in a process of its own, with its temporary files where a test can see them."""
+    """Start the tour in a process of its own, with its temporary files where a test can see them."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "wherry", "tour", *arguments],
         cwd=tmp_path,

@@ -119,7 +119,7 @@ async def test_names_that_never_answer_take_nothing_from_those_that_do(tmp_path,
 
 
 @run
-async def test_who_cannot_be_looked_up_for_want_of_a_thread_is_not_down(tmp_path, monkeypatch, caplog):
+async def test_a_host_that_cannot_be_looked_up_for_want_of_a_thread_is_not_down(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(lookups, "PLACES", 1)
     monkeypatch.setattr(lookups, "LATE_MAX", 0)
     monkeypatch.setattr(lookups, "WAIT_S", 0.1)

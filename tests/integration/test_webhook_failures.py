@@ -1,4 +1,4 @@
-"""Webhooks whose client fails: what comes again, what dies, and who is removed."""
+"""Webhooks whose client fails: which messages come again, which become dead letters, and which webhook is removed."""
 
 import asyncio
 import logging
@@ -148,7 +148,7 @@ async def test_what_never_reached_the_client_is_no_failed_attempt(tmp_path):
 
 @pytest.mark.rows("K12", "G18")
 @run
-async def test_a_client_that_takes_messages_and_says_nothing_is_down_and_they_have_failed(tmp_path):
+async def test_a_client_that_takes_messages_and_does_not_answer_is_down_and_they_have_failed(tmp_path):
     async with Receiver(lambda call: b"") as receiver, serving(tmp_path) as (_, client):
         await subscribed(client, "me", hook(receiver, remove_after=4))
         await client.publish("jobs", ["a"])

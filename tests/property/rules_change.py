@@ -31,7 +31,7 @@ class Changing(Consuming):
     # Messages by id.
 
     def some_message(self, data):
-        """A message that is in the topic, and one of its names."""
+        """Return a message that is in the topic, and one of its names."""
         kept = sorted(at for at, message in self.naive.messages.items() if not message.gone)
         if not kept:
             return None, None
@@ -140,7 +140,7 @@ class Changing(Consuming):
         self.naive.settle_up()
 
     def let_go(self, message):
-        """Of nobody's dead letter nothing stays, unless a subscription still has the message."""
+        """Forget a dead letter of no subscription, unless a subscription still has the message."""
         waited_for = not message.dead and self.naive.counts_against_the_bounds(message)
         message.dead = message.orphaned = False
         message.gone = not waited_for and not message.is_dead_somewhere()

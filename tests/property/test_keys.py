@@ -74,7 +74,7 @@ class Gate(RuleBasedStateMachine):
         return {offset for delivery in self.deliveries for offset in delivery}
 
     def allowed(self):
-        """What may be handed out now, in order, were there no bound on parking."""
+        """Return what may be handed over now, in order, were there no bound on parking."""
         busy = {self.key[offset] for offset in self.out()} - {0}
         order = sorted(self.here, key=lambda offset: (self.rank[offset], offset))
         return [offset for offset in order if self.key[offset] not in busy]

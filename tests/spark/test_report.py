@@ -44,10 +44,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def reject(broker, topic, count):
     broker.link.action("subscribe", {"topic": topic, "name": "w", "start": "earliest"})
     pushed = Pushed(Flights(broker.url), topic=topic, subscription="w", consumer="c", messages=count)
-    pushed.say(credit=count)
+    pushed.send(credit=count)
     batch = pushed.next()
     assert batch.num_rows == count
-    pushed.say(dead_letter=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
+    pushed.send(dead_letter=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
     assert pushed.next() == {"done": 1}
     pushed.end()
 

@@ -99,12 +99,12 @@ def test_rows_that_go_to_the_archive_behind_a_reader_are_found_there(spark, brok
     world.publish(200)
     frame = world.whole()
     pushed = Pushed(Flights(broker.url), topic=world.topic, subscription="holds", messages=1_000)
-    pushed.say(credit=1_000)
+    pushed.send(credit=1_000)
     got = list[tuple[int, int, int]]()
     while len(got) < 203:
         batch = pushed.next()
         got += zip(*(batch.column(name).to_pylist() for name in ("lease", "partition", "offset")), strict=True)
-    pushed.say(ack=[f"{lease}:{offset}" for lease, _, offset in got if offset > 10], id=1)
+    pushed.send(ack=[f"{lease}:{offset}" for lease, _, offset in got if offset > 10], id=1)
     assert pushed.next() == {"done": 1}
     world.archive()
     left = broker.rows(world.topic)

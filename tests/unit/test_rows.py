@@ -88,7 +88,7 @@ def test_every_done_row_has_a_test():
 
 
 def test_no_test_is_long_as_a_whole():
-    """Check it, since the rows of such a test would be shown by `make test-long` alone."""
+    """Check each marker, since `make test-long` alone would show the rows of a test that is long as a whole."""
     marked = re.compile(r"^(@pytest\.mark\.long|pytestmark\b.*\blong)\b", re.MULTILINE)
     paths = (ROOT / "tests").rglob("test_*.py")
     assert [path.name for path in paths if marked.search(path.read_text(encoding="utf-8"))] == []

@@ -24,7 +24,7 @@ MACHINE = re.compile(r"/(?:root|home|work|Users)/[a-z]|files\.pythonhosted\.org|
 
 
 def tracked(*endings: str) -> list[Path]:
-    """Return files under version control; all files of the tree where there is no repository, as in a source archive."""
+    """Return files under version control; all files of the tree where there is no repository, as in an archive."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split(
         "\n"
     )

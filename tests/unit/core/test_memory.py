@@ -82,7 +82,7 @@ def filled(by: str, count: int) -> Directory:
 
 @pytest.mark.parametrize("by", ["publish", "replay", "checkpoint", "older checkpoint"])
 def test_a_message_that_was_published_alone_takes_at_most_24_bytes_of_index(by, traced):
-    """Check it for each way to publish, and while others leave; writing a checkpoint takes a few bytes more."""
+    """Try each way to publish, while other messages leave; a checkpoint takes a few bytes more while it is written."""
     few, many = 5_000, 15_000
     traced.start()
     rows = filled(by, few)

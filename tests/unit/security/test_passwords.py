@@ -43,7 +43,7 @@ def test_the_hash_is_that_of_rabbitmq():
 
 
 def test_a_token_that_hashes_to_the_same_is_no_key():
-    """Check it, since a client that chose 43 letters for salt and password would have made a token."""
+    """Check that this token proves nothing: 43 letters that a client chose for salt and password would give one."""
     secret = "a" * 43
     raw = secret[:4].encode() + hashlib.sha256(secret.encode()).digest()
     ann = with_hash(make_user("ann", None, [], now_ms=0), base64.b64encode(raw).decode())

@@ -124,9 +124,7 @@ def test_a_missing_authority_is_reported_at_the_start(files):
 
 
 def test_nothing_follows_the_handshake_by_itself(files):
-    """Check it, since a client that reads in one thread and writes in another would meet both in OpenSSL at its first
-    frame.
-    """
+    """Check that no ticket follows: a client that reads in one thread and writes in another meets both in OpenSSL."""
     served = Tls(files).context
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = served.wrap_bio(to_server, to_client, server_side=True)

@@ -50,7 +50,7 @@ def test_every_format_takes_it():
 
 
 def test_a_state_that_is_longer_than_it_may_be_is_dropped():
-    """Check it, since the state would be multiplied by the messages of the call."""
+    """Send a state above the bound, which the messages of the call would multiply."""
     longest = {"traceparent": PARENT, "tracestate": "a=" + "b" * (STATE_BYTES_MAX - 2)}
     for given in (batch(None), pa.record_batch({"payload": pa.array([b"a"])})):
         assert headers_of(carried(given, longest)) == [longest]
