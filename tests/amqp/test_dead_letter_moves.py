@@ -22,7 +22,7 @@ def to(queue: str) -> bytes:
 
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The topics of each step that the mover tried."""
+    """Return the topics of each step that the mover tried."""
     forward, tried = Broker.forward, list[list[str]]()
 
     async def noted(self: Broker, sources: list[tuple[str, DeadFilter]], *args: Any, **options: Any) -> int:
@@ -87,7 +87,7 @@ def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]], ca
 
 
 def test_a_binding_that_is_new_counts_for_the_next_dead_letter():
-    """The story of a death is shared by messages that die in the same second; where they go is not."""
+    """Bind meanwhile: messages that die in the same second share the record of their death, not their targets."""
 
     def bind(raw: Raw, queue: str) -> None:
         raw.call(1, (50, 20), b"\0\0" + short(queue) + short("dead") + short("") + b"\0" + long(b""))

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of something: nothing hangs, nothing is lost, and nobody else notices."""
+"""Failures in the middle of an operation: nothing hangs, nothing is lost, and no other client notices."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def everything(*_: object) -> Any:
 
 
 def asked(queueing: Queueing, login: Login | None = None) -> Callable[[str], Any]:
-    who = login or Login(None, None)
-    return lambda path: reads.answer(ManagementCall(queueing, who, [unquote(part) for part in path.split("/")]))
+    known = login or Login(None, None)
+    return lambda path: reads.answer(ManagementCall(queueing, known, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")

@@ -176,7 +176,7 @@ def test_a_subscription_without_acks_is_streamed_to_the_end(query: str) -> None:
 
 
 @in_time
-async def test_a_quiet_stream_sends_signs_of_life(found: Web, clock: LoopClock) -> None:
+async def test_a_quiet_stream_sends_heartbeats(found: Web, clock: LoopClock) -> None:
     stream = await opened(found)
     began = clock.now_ms
     assert await anext(stream.chunks) == b": still here\n\n"

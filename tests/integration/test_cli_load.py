@@ -100,7 +100,9 @@ def test_load_mixes_sync_and_async_evenly_at_its_pace():
     assert (report["sent"], report["sync"]["count"], report["async"]["count"], report["failed"]) == (4, 2, 2, {})
     assert ["wait" in query for _, query in CallsBack.seen] == [False, True, False, True]
     assert [query["wait"] for _, query in CallsBack.seen if "wait" in query] == ["settled", "settled"]
-    assert [query.get("timeout_ms") for _, query in CallsBack.seen] == [None, "10000"] * 2, "no consumer holds the others"
+    assert [query.get("timeout_ms") for _, query in CallsBack.seen] == [None, "10000"] * 2, (
+        "no consumer holds the others"
+    )
 
 
 @pytest.mark.rows("K13")

@@ -347,8 +347,7 @@ def test_no_other_user_may_read_what_is_stored(tmp_path):
 
 
 def test_a_cancelled_checkpoint_does_not_mix_with_the_next(tmp_path, monkeypatch):
-    """Cancel two, which does not stop the thread that writes: two images of different size are under way for one place.
-    """
+    """Cancel two, which stops no thread that writes: two images of different size are under way for one place."""
     real, begun = real_files._write_all, threading.Event()
 
     def slow(fd: int, offset: int, parts: Sequence[Bytes]) -> None:

@@ -117,7 +117,7 @@ def test_one_wish_at_a_time(flights: Flights, words: dict[str, object]):
     stream = Pushed(flights, topic="wishes", subscription="s")
     stream.send(**words, id=7)
     answer = stream.next()
-    assert (told["id"], told["fault"]["code"]) == (7, "invalid-input")
+    assert (answer["id"], answer["fault"]["code"]) == (7, "invalid-input")
     flights.put([payloads(b"x")], topic="wishes")
     stream.send(credit=1)
     batch = stream.next()
@@ -126,7 +126,7 @@ def test_one_wish_at_a_time(flights: Flights, words: dict[str, object]):
     stream.end()
 
 
-def test_a_stream_with_nothing_to_send_sends_signs_of_life(flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_with_nothing_to_send_sends_heartbeats(flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pushes, "BEAT_S", 0.1)
     stream = Pushed(flights, topic=topic, subscription="s")
     stream.send(credit=1)

@@ -291,7 +291,7 @@ def _unpacked(posted: Posted) -> bytes:
 
 
 @in_loop
-async def test_a_broker_that_measures_nothing_reports_that():
+async def test_a_broker_that_measures_nothing_has_no_metrics():
     async with wherry.open() as broker, serve(App(broker)) as server:
         port = await server.listen("127.0.0.1", 0)
         with pytest.raises(urllib.error.HTTPError, match="404") as fault:

@@ -154,7 +154,9 @@ def test_pulls_that_wait_do_not_hold_up_a_stop(data):
         assert code == 0, log
         assert answers[pull] == (200, '{"messages":[]}')
         status, body = answers[publish]
-        assert (status, msgspec.json.decode(body)["fate"]) == (201, "waiting"), "it is stored, and the answer has its fate"
+        assert (status, msgspec.json.decode(body)["fate"]) == (201, "waiting"), (
+            "it is stored, and the answer has its fate"
+        )
         assert time.monotonic() - began < 5
 
 

@@ -12,7 +12,7 @@ from tests.amqp.scenarios.registry import Scene, scenario
 
 
 def looped(scene: Scene, begin: Any, *, patience_s: float = 20) -> None:
-    """A connection with pika's own loop. `begin` gets a channel, and a function that ends it all."""
+    """Run a connection with pika's own loop. `begin` gets a channel, and a function that ends the loop."""
     faults: list[Any] = []
 
     def end(fault: Any = None) -> None:

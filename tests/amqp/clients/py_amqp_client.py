@@ -17,7 +17,7 @@ from tests.amqp.clients.port import Address, Channel, Client, Connection, Declar
 
 @contextmanager
 def translated(*, opening: bool = False) -> Iterator[None]:
-    """What the server closed, in the words of the port. While a connection opens there is no channel to close."""
+    """Raise what the server closed, in the words of the port. While a connection opens there is no channel to close."""
     try:
         yield
     except exceptions.AMQPError as fault:
@@ -26,7 +26,7 @@ def translated(*, opening: bool = False) -> Iterator[None]:
 
 
 def as_message(found: amqp.Message, **fields: Any) -> Message:
-    """A message with the properties that were set."""
+    """Return a message with the properties that were set."""
     properties = dict(found.properties)
     properties["headers"] = properties.pop("application_headers", None)
     if isinstance(when := properties.get("timestamp"), datetime):
@@ -40,7 +40,7 @@ def as_message(found: amqp.Message, **fields: Any) -> Message:
 
 
 def arrived(found: amqp.Message) -> Message:
-    """A message that was delivered or got."""
+    """Return a message that was delivered or got."""
     info = found.delivery_info
     return as_message(
         found,

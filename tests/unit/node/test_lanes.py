@@ -126,7 +126,7 @@ async def test_its_own_timeout_is_not_taken_for_a_trial():
 
 
 @in_loop
-async def test_callers_that_wait_are_reported_meanwhile():
+async def test_a_caller_that_waits_gets_beats_meanwhile():
     callers, beats = Callers(Lane(1, 1)), 0
 
     async def beat() -> None:
