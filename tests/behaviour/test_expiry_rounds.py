@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -170,3 +171,20 @@ async def test_expired_messages_do_not_fill_the_buffer_of_a_subscription(home: H
     clock.advance(4)
     await broker.publish("t", b"one row")
     assert [each.name for each in broker.subscriptions("t")] == ["readers"]
+
+
+@in_virtual_time
+async def test_a_round_that_found_no_room_is_over_when_nothing_is_left_to_expire(
+    broker: Broker, clock: LoopClock
+) -> None:
+    """Else the housekeeper would go on asking a full disk for room."""
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s")
+    shard = broker.shard
+    with mock.patch.object(shard, "_upkeep_room", upkeep.Room(expiry=lambda _: False)):
+        await broker.publish("t", [Message(payload=b"x", expires_ms=clock.now_ms + 1_000)])
+        await asyncio.sleep(2)
+        assert shard.expiry_refused
+        await broker.delete_topic("t")
+        await asyncio.sleep(2)
+        assert not shard.expiry_refused

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+from unittest import mock
 
 import pytest
 
 import wherry
 from tests.behaviour.test_cancelled_pull import HeldEngine
 from tests.behaviour.test_turns import stop
-from tests.behaviour.world import LoopClock, in_virtual_time
+from tests.behaviour.world import START_MS, LoopClock, in_virtual_time
+from wherry import PublishOptions
 from wherry.broker.clock import SystemClock
 from wherry.broker.opening import start
 from wherry.broker.port.consume import DeliveryPort
+from wherry.core.decide import leasing
+from wherry.core.state.lease import Lease
+from wherry.core.state.state import State, SubscriptionState
 
 
 class Taken:
@@ -96,6 +102,97 @@ async def test_takers_of_several_consumers_take_turns(broker: wherry.Broker, clo
         await asyncio.sleep(0.001)
     assert [each.payloads for each in takers] == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
     await stop(pulls)
+
+
+@pytest.mark.parametrize("assignment", ["balanced", "shared", "ordered", "exclusive"])
+def test_takers_that_share_a_seat_take_turns(assignment: str) -> None:
+    @in_virtual_time
+    async def test(broker: wherry.Broker, clock: LoopClock) -> None:
+        await broker.create_topic("t")
+        await broker.subscribe("t", "s", assignment=assignment)
+        takers, pulls = [Taken() for _ in range(3)], []
+        for each in takers:
+            consumer = await broker.consumer("t", "s", seat="shared")
+            pulls.append(asyncio.create_task(consumer.pull(100, wait_ms=None, taker=each)))
+        await asyncio.sleep(0.001)
+        for number in range(9):
+            await broker.publish("t", [b"%d" % number])
+            await asyncio.sleep(0.001)
+        assert [each.payloads for each in takers] == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
+        await stop(pulls)
+
+    test()
+
+
+@in_virtual_time
+async def test_a_taker_takes_once_a_turn_however_many_partitions_have_messages(
+    broker: wherry.Broker, clock: LoopClock
+) -> None:
+    """What it took is sent at the end of the turn; only then is known whether its client reads."""
+    await broker.create_topic("t", partitions=16)
+    await broker.subscribe("t", "s")
+    taken = Taken()
+    _, pull = await waiting(broker, taken, messages=1)
+    messages = [wherry.Message(payload=b"%d" % number, key=str(number)) for number in range(160)]
+    await broker.publish("t", messages, PublishOptions(persistent=False))
+    counts = []
+    while len(taken.deliveries) < 160:
+        before = len(taken.deliveries)
+        await asyncio.sleep(0)
+        counts.append(len(taken.deliveries) - before)
+    assert max(counts) == 1
+    await stop([pull])
+
+
+@in_virtual_time
+async def test_a_look_that_fails_keeps_no_wake_up_from_others(broker: wherry.Broker, clock: LoopClock) -> None:
+    await broker.create_topic("t")
+    takers, pulls = {}, {}
+    for name in ("first", "second"):
+        await broker.subscribe("t", name)
+        consumer, takers[name] = await broker.consumer("t", name), Taken()
+        pulls[name] = asyncio.create_task(consumer.pull(wait_ms=None, taker=takers[name]))
+    await asyncio.sleep(0.001)
+    look = leasing.lease
+
+    def failing(state: State, subscription: SubscriptionState, *args: Any) -> list[Lease]:
+        if subscription.config.name == "first":
+            raise RuntimeError("a strategy of another package failed")
+        return look(state, subscription, *args)
+
+    with mock.patch.object(leasing, "lease", failing):
+        await broker.publish("t", [b"x"])
+        await asyncio.sleep(0.001)
+    assert takers["second"].payloads == [b"x"]
+    with pytest.raises(RuntimeError):
+        await pulls["first"]
+    await stop([pulls["second"]])
+
+
+@in_virtual_time
+async def test_a_taker_that_finds_messages_due_for_others_wakes_them(broker: wherry.Broker, clock: LoopClock) -> None:
+    """The wall clock jumped: no timer knows yet that the message is due."""
+    await broker.create_topic("t", partitions=3)
+    await broker.subscribe("t", "s", assignment="ordered")
+    takers = [Taken() for _ in range(3)]
+    consumers, pulls = zip(*[await waiting(broker, each) for each in takers], strict=True)
+    first, late, full = consumers
+    full.grant(1)
+    for payload in (b"taken", b"left"):
+        await broker.publish("t", [payload], PublishOptions(partition=full.partitions[0]))
+    hour_ms = 3_600_000
+    delayed = wherry.Message(payload=b"delayed", due_ms=clock.now_ms + hour_ms)
+    await broker.publish("t", [delayed], PublishOptions(partition=late.partitions[0]))
+    await asyncio.sleep(0.001)
+    assert not takers[1].payloads
+    wall_us, later_us = clock.wall_us, hour_ms * 1000
+    with mock.patch.multiple(
+        clock, wall_us=lambda: wall_us() + later_us, steady_ms=lambda: wall_us() // 1000 - START_MS
+    ):
+        first.grant(1)
+        await asyncio.sleep(0.001)
+        assert takers[1].payloads == [b"delayed"]
+    await stop(list(pulls))
 
 
 @in_virtual_time

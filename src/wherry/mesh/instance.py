@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from wherry.model import check
 from wherry.model.errors import InvalidInput
 
-NAME_BYTES_MAX = 128
+NAME_CHARS_MAX = 128
 """Of a service, of an instance and of a method."""
 
 URL_CHARS_MAX = 512
@@ -21,6 +22,9 @@ INSTANCE_BYTES_MAX = 16 << 10
 """Of the bytes of one instance, so that a registry cannot be filled by one of them."""
 
 SCHEMES = ("http", "https")
+
+_VISIBLE = re.compile(r"[!-~]*")
+"""Without line breaks, which `urlsplit` removes from what it looks at."""
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,14 +43,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def checked(self) -> Instance:
         """Return this instance, or raise `InvalidInput` for the first field that breaks a rule."""
-        check.graphic("service", self.service, NAME_BYTES_MAX)
-        check.graphic("id", self.id, NAME_BYTES_MAX)
+        check.graphic("service", self.service, NAME_CHARS_MAX)
+        check.graphic("id", self.id, NAME_CHARS_MAX)
         check_url(self.url)
         check.integer("version", self.version, 0, (1 << 63) - 1)
         if len(self.methods) > METHODS_MAX:
             raise InvalidInput("methods", f"{len(self.methods)} methods", f"at most {METHODS_MAX}")
         for method in self.methods:
-            check.graphic("methods", method, NAME_BYTES_MAX)
+            check.graphic("methods", method, NAME_CHARS_MAX)
         check.labels("labels", self.labels)
         return self
 
@@ -56,15 +60,16 @@ _DECODER = msgspec.json.Decoder(Instance)
 
 def check_url(url: object) -> str:
     """Return the URL of an instance, or raise `InvalidInput`."""
-    allowed = f"an http or https URL of a host and a port, at most {URL_CHARS_MAX} characters"
-    if not isinstance(url, str) or len(url) > URL_CHARS_MAX:
+    allowed = f"an http or https URL of a host and a port alone, at most {URL_CHARS_MAX} visible ASCII characters"
+    if not isinstance(url, str) or len(url) > URL_CHARS_MAX or not _VISIBLE.fullmatch(url):
         raise InvalidInput("url", url, allowed)
     try:
         parts = urlsplit(url)
         reachable = parts.scheme in SCHEMES and parts.hostname and parts.port
     except ValueError:
         reachable = False
-    if not reachable:
+    # User names and passwords would be known to all members.
+    if not reachable or "@" in parts.netloc or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise InvalidInput("url", url, allowed)
     return url
 
@@ -89,5 +94,5 @@ def decode(content: bytes) -> Instance:
         raise InvalidInput("instance", f"{len(content)} bytes", f"at most {INSTANCE_BYTES_MAX} bytes")
     try:
         return _DECODER.decode(content).checked()
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidInput("instance", content, f"the JSON of an instance ({fault})") from None

@@ -43,7 +43,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._services: dict[str, tuple[Instance, ...]] = {}
-        self._watching: dict[Changed, None] = {}
+        self._watching: dict[object, Changed] = {}
 
     @property
     def services(self) -> Mapping[str, tuple[Instance, ...]]:
@@ -55,9 +55,14 @@ class Roster:
         return self._services.get(service, ())
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """Call when the instances of a service change; return a function that stops that."""
-        self._watching[changed] = None
-        return lambda: self._watching.pop(changed, None) and None
+        """Call when the instances of a service change; return a function that stops that. `changed` must not raise."""
+        own = object()  # the same function may be given twice
+        self._watching[own] = changed
+
+        def stop() -> None:
+            self._watching.pop(own, None)
+
+        return stop
 
     def replace(self, service: str, instances: Iterable[Instance]) -> None:
         """Set the instances of a service; of two with one id the newer counts."""
@@ -73,10 +78,10 @@ class Roster:
             self._services[service] = found
         else:
             del self._services[service]
-        for changed in list(self._watching):
+        for changed in list(self._watching.values()):
             changed(service)
 
     def replace_all(self, services: Mapping[str, Iterable[Instance]]) -> None:
         """Set the instances of all services; those that are not named have none."""
-        for service in [*self._services, *services]:
+        for service in dict.fromkeys([*self._services, *services]):
             self.replace(service, services.get(service, ()))

@@ -32,6 +32,16 @@ def test_an_instance_is_its_bytes_and_back():
         (b'{"service":"b","id":"a","url":"http://[::1"}', "url"),
         (b'{"service":"b","id":"a","url":"http://h:1","version":-1}', "version"),
         (b'{"service":"b","id":"a","url":"http://h:1","methods":[""]}', "methods"),
+        (b'{"service":"b","id":"a","url":"http://h:1\\n"}', "url"),
+        (b'{"service":"b","id":"a","url":" http://h:1"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://a b:1"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://\\u0000h:1"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://\\u0661:1"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://user:secret@h:1"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://h:1/path"}', "url"),
+        (b'{"service":"b","id":"a","url":"http://h:1?query"}', "url"),
+        (b'{"service":"b","id":"\xff","url":"http://h:1"}', "instance"),
+        (b'{"service":"b","id":"a","url":"http://h:1","later":' + b"[" * 8_000, "instance"),
         (b" " * (INSTANCE_BYTES_MAX + 1), "instance"),
     ],
 )
@@ -39,6 +49,19 @@ def test_bytes_that_are_no_instance_name_the_field(content, field):
     with pytest.raises(InvalidInput) as refused:
         decode(content)
     assert refused.value.field == field
+
+
+def test_the_bytes_of_an_instance_stay_as_they_are():
+    """Processes of several versions read the same registry."""
+    golden = (
+        b'{"service":"billing","id":"a","url":"http://10.0.0.7:7080","version":7,'
+        b'"methods":["total","refund"],"labels":{"zone":"eu-1"}}'
+    )
+    known = instance(methods=("total", "refund"), labels={"zone": "eu-1"}, version=7)
+    assert encode(known) == golden
+    assert decode(golden) == known
+    assert encode(instance()) == b'{"service":"billing","id":"a","url":"http://10.0.0.7:7080"}'
+    assert decode(golden[:-1] + b',"later":{"x":[1]}}') == known, "fields of a later version are ignored"
 
 
 def test_too_many_methods_and_too_many_bytes_are_refused():
@@ -67,6 +90,16 @@ def test_a_roster_reports_changes_only():
     assert len(changed) == 2
 
 
+def test_the_same_function_may_watch_twice():
+    roster = Roster()
+    changed: list[str] = []
+    stop, _ = roster.watch(changed.append), roster.watch(changed.append)
+    stop()
+    stop()
+    roster.replace("billing", [instance()])
+    assert changed == ["billing"]
+
+
 def test_of_two_records_of_an_instance_the_newer_counts():
     roster = Roster()
     roster.replace("billing", [instance("a", 3), instance("a", 2)])
@@ -78,3 +111,10 @@ def test_services_that_are_not_named_have_no_instance():
     roster.replace("billing", [instance()])
     roster.replace_all({"stock": [Instance(service="stock", id="s", url="http://h:1")]})
     assert list(roster.services) == ["stock"]
+
+
+def test_instances_that_can_be_read_once_replace_all():
+    roster = Roster()
+    for _ in range(2):
+        roster.replace_all({"billing": iter([instance()])})
+        assert [each.id for each in roster.of("billing")] == ["a"]

@@ -329,11 +329,14 @@ class Consumer:
             return False
         try:
             leases = self._lease(messages, bytes_max)
-        except (Cold, WherryError):  # the task tries again, and loads or raises
+        except (
+            Exception
+        ):  # the task tries again, and loads or raises; other waiters of this turn are woken all the same
             return False
         if not leases:
             missed[wake_up.cause] = wake_up.event
             shard.waiters.missed(subscription, wake_up)
+            shard.waiters.wake()  # the look may have found that messages are due for others
             return True
         shard.wake_housekeeper_by(leases[0].deadline_ms)
         delivery, _ = self._as_rows(leases) or self._as_columns(leases)

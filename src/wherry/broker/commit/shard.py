@@ -143,8 +143,10 @@ class Shard:
         """
         now_ms, expiry_times = now.wall_us // 1000, self.state.expiry_times
         expires = expiry_times.is_due(now_ms)
-        if not expires and not self.state.leases.may_end(now.steady_ms):
-            return
+        if not expires:
+            self.expiry_refused = False
+            if not self.state.leases.may_end(now.steady_ms):
+                return
         moment = (now_ms, now.steady_ms)
         if moment == self._upkept and not expires:
             return

@@ -86,13 +86,19 @@ class WaitLine:
     def wake(self, waiter: Waiter, wake_up: WakeUp | None) -> None:
         """Let a waiter use a wake-up where it waits, the last in line from then on; else remove it, and let it try."""
         if wake_up is not None and waiter.at_once is not None and waiter.at_once(wake_up):
-            if waiter in self.queue:
-                del self.queue[waiter]
-                self.queue[waiter] = None
+            _move_to_end(self.queue, waiter)
+            if waiter.consumer.seat != waiter.consumer.id:
+                _move_to_end(self.at.get(waiter.consumer.seat, {}), waiter)
             return
         self.remove(waiter)
         if not waiter.future.done():
             waiter.future.set_result(wake_up)
+
+
+def _move_to_end(waiters: WaiterSet, waiter: Waiter) -> None:
+    if waiter in waiters:
+        del waiters[waiter]
+        waiters[waiter] = None
 
 
 class Waiters:
@@ -181,13 +187,22 @@ class Waiters:
 
     def _serve(self, line: WaitLine, subscription: SubscriptionState) -> None:
         wakeups, subscription.wakeups = subscription.wakeups, {}
+        woken: WaiterSet = {}
+        is_more = False
         for cause, event in wakeups.items():
             if isinstance(cause, str):
                 waiter = self._with_room(line, subscription, cause)
             else:
                 waiter = self._waiter_for(line, subscription, cause, event)
-            if waiter is not None:
-                line.wake(waiter, WakeUp(cause, event))
+            if waiter is None:
+                continue
+            if waiter in woken:  # what it took is not sent yet: whether its client reads is known in the next turn
+                is_more = True
+                continue
+            woken[waiter] = None
+            line.wake(waiter, WakeUp(cause, event))
+        for waiter in woken if is_more else ():  # all with room had their turn: each looks again, not each partition
+            self.pass_on(subscription, WakeUp(waiter.consumer.id, subscription.events))
         self._watch(line, subscription)
 
     def _waiter_for(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:

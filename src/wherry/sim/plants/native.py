@@ -68,6 +68,23 @@ def push_beyond_the_credit() -> Any:
     return patched(Consumer, "grant", make)
 
 
+def push_before_the_sync() -> Any:
+    """Hand messages to a stream that waits before they are durable."""
+
+    def make(hand: Any) -> Any:
+        def at_once(self: Consumer, *args: Any) -> bool:
+            committer = self._shard.committer
+            durable, committer.durable = committer.durable, committer.submitted
+            try:
+                return bool(hand(self, *args))
+            finally:
+                committer.durable = durable
+
+        return at_once
+
+    return patched(Consumer, "_hand_at_once", make)
+
+
 def ignore_the_buffer() -> Any:
     """Join a stream without the bounds that its client asked for."""
 
@@ -182,6 +199,7 @@ NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "confirm one too far": (confirm_one_too_far, 0, ("confirmed_in_place",)),
     "confirm the next too": (confirm_the_next_too, 1, ("rules_kept",)),
     "push beyond the credit": (push_beyond_the_credit, 0, ("credit_kept",)),
+    "push before the sync": (push_before_the_sync, 1, ("nobody_loses", "all_or_nothing")),
     "ignore the buffer": (ignore_the_buffer, 1, ("buffer_kept",)),
     "settle for any stream": (settle_for_any_stream, 1, ("own_leases",)),
     "answer settles before the sync": (answer_settles_before_the_sync, 1, ("acked_stays_acked",)),

@@ -184,7 +184,7 @@ class Session:
             self.stream_ended(number, fault)
         elif kind == Kind.CREDIT:
             if (stream := self.streams.get(number)) is not None:
-                self._close_stream(stream.fail(fault))
+                self._close_stream(stream, stream.fail(fault))
         else:
             self.refuse(number, fault)
 
@@ -215,7 +215,7 @@ class Session:
         self._has_left = True
         self._settles.carry_out()  # before the streams end
         for stream in list(self.streams.values()):
-            self._close_stream(stream.close())
+            self._close_stream(stream, stream.close())
         if self.state is SessionState.OPEN:
             self._leave("goodbye")
         self._end_if_left()
@@ -247,7 +247,7 @@ class Session:
             self._calls.cancel(number)
         elif (stream := self.streams.get(number)) is not None:  # else its ERROR is on its way
             self._settles.carry_out()
-            self._close_stream(stream.cancel())
+            self._close_stream(stream, stream.cancel())
 
     def _call(self, flags: int, number: int, body: bytes) -> None:
         if number in self._calls:
@@ -255,7 +255,9 @@ class Session:
         else:
             self._calls.begin(number, body)
 
-    def _close_stream(self, closing: Coroutine[Any, Any, None]) -> None:
+    def _close_stream(self, stream: PushStream, closing: Coroutine[Any, Any, None]) -> None:
+        stream.halt()  # at once: until its task has begun, messages would still be sent
+
         async def close() -> None:
             try:
                 await closing
@@ -442,6 +444,8 @@ class Session:
     def _end(self) -> None:
         """Write the rest, and close."""
         self.state = SessionState.OVER
+        for stream in self.streams.values():  # the connection stays for a while, and nothing more is sent on it
+            stream.halt()
         self._outgoing.flush()
         self.transport.close()
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.native_client import NativeError
 from tests.unit.wire.native.memory_session import NativeWorld, in_memory
+from wherry import Message, PublishOptions
 from wherry.wire.native import intake, settling, streams
 from wherry.wire.native.codec.frames import HEADER, Kind
 from wherry.wire.native.codec.rows import ROWS_MAX
@@ -118,6 +119,32 @@ async def test_a_client_that_does_not_read_gets_no_more_messages_and_is_not_read
     assert client.session.is_full
     client.read_all()
     assert len(await client.next_rows(stream, 10)) == 10
+
+
+@pytest.mark.rows("Q2")
+def test_a_client_that_does_not_read_gets_one_push_however_many_partitions_have_messages(monkeypatch):
+    monkeypatch.setattr(streams, "PUSH_MESSAGES", 1)
+
+    @in_memory()
+    async def run(world: NativeWorld):
+        await world.broker.create_topic("wide", partitions=16)
+        await world.broker.subscribe("wide", "workers")
+        client = await world.client()
+        stream = await client.subscribe("wide", "workers", credit=1_000)
+        await world.settle_down()
+        take = client.take
+
+        def full(data: bytes) -> None:
+            take(data)
+            client.is_write_paused = True
+
+        monkeypatch.setattr(client, "take", full)
+        messages = [Message(payload=b"x", key=str(each)) for each in range(64)]
+        await world.broker.publish("wide", messages, PublishOptions(persistent=False))
+        await world.settle_down()
+        assert len(client.rows[stream]) <= 2, "one, and the pull that had begun"
+
+    run()
 
 
 @pytest.mark.rows("Q3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import msgspec
 import pytest
@@ -57,6 +58,45 @@ async def test_a_client_that_does_not_answer_a_goodbye_is_closed_and_no_attempt_
     await world.sessions.finished()
     batch = (await (await world.broker.consumer("jobs", "workers")).pull()).batch
     assert batch.column("attempt").to_pylist() == [1]
+
+
+@in_memory()
+async def test_nothing_is_delivered_behind_the_answer_to_a_goodbye(world: NativeWorld):
+    client = await world.client()
+    await client.subscribe("jobs", "workers", credit=100)
+    await world.settle_down()
+    sent: list[bytes] = []
+    with mock.patch.object(client, "write", sent.append):
+        client.begin_publish("jobs", b"x")
+    client.write(b"".join([*sent, documents.encode_goodbye("done")]))
+    await client.until(lambda: client.is_closed)
+    await world.sessions.finished()
+    kinds = [kind for kind, *_ in client.frames]
+    assert Kind.CONFIRM in kinds
+    assert Kind.DELIVER not in kinds
+
+
+@pytest.mark.parametrize("how", ["cut off", "fault"])
+def test_a_session_that_is_over_takes_no_messages_while_the_client_reads_its_last_bytes(how):
+    @in_memory()
+    async def run(world: NativeWorld):
+        client = await world.client()
+        stream = await client.subscribe("jobs", "workers", credit=100)
+        close, client.close = client.abort, lambda: None  # type: ignore[method-assign]
+        if how == "cut off":
+            client.session.cut_off("no heartbeat", "nothing for 60 s")
+        else:
+            terms = documents.SubscribeTerms(topic="jobs", subscription="workers")
+            client.write(documents.encode_subscribe(stream, terms))  # its number is in use
+        await world.broker.publish("jobs", [b"x"])
+        await world.settle_down()
+        consumer = await world.broker.consumer("jobs", "workers")
+        taken = await consumer.pull()
+        close()
+        await world.sessions.finished()
+        assert [(each.payload, each.attempt) for each in taken] == [(b"x", 1)]
+
+    run()
 
 
 @in_memory()
