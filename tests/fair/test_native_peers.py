@@ -1,4 +1,4 @@
-"""Peers on the native wire that mean harm, or are broken: each is bounded and cut off, and a good client goes on.
+"""Peers on the native wire that are hostile, or broken: each is bounded and cut off, and a good client continues.
 
 Ten thousand streams, ten thousand calls, and peers that read nothing while they make the node send.
 """
@@ -70,7 +70,7 @@ class Good:
         self.cycles += 1
 
     async def go_on(self, until_true: Callable[[], object], least: int = 5) -> None:
-        """Go on until something is so, and for some cycles in any case."""
+        """Run cycles until something is so, and some cycles in any case."""
         least += self.cycles
         while not until_true() or self.cycles < least:
             await self.cycle()
@@ -172,7 +172,7 @@ def settling() -> Iterator[bytes]:
 
 
 def calling() -> Iterator[bytes]:
-    """Each of these is answered with more than a megabyte."""
+    """Yield calls that are each answered with more than a megabyte."""
     browse = CallHead("GET", "/v1/topics/full/messages?limit=20", {"accept": "application/vnd.apache.arrow.stream"})
     for number in count(2):
         yield b"".join(map(bytes, encode_call(number, browse)))
