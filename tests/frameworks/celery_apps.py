@@ -48,7 +48,7 @@ class CeleryApp:
         return self
 
     def worker(self, *flags: str) -> Program:
-        """Start a worker that is ready on return; without other flags it runs one task at a time in its only process."""
+        """Start a worker, ready on return; without other flags it runs one task at a time in its only process."""
         number = len(self._workers)
         name = f"{self.queue}-{number}@here"
         command = [str(self._bin / "celery"), "--app", "celery_tasks", "worker", "--loglevel", "INFO"]
