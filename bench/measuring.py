@@ -21,7 +21,7 @@ def disk() -> Path:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which this share of the values lies."""
+    """Return the value that is above this share of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -32,7 +32,7 @@ def medians(runs: Sequence[Measured]) -> Measured:
 
 
 def progress(text: str) -> None:
-    """Print a line at once, so that whoever waits sees how far the run is."""
+    """Print a line at once, so that a person who waits sees how far the run is."""
     print(text, flush=True)
 
 

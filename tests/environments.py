@@ -41,7 +41,7 @@ WITHIN = {"kombu": "celery", "pika": "dramatiq", "aio-pika": "faststream"}
 
 
 def programs(name: str) -> Path:
-    """The `bin` of an environment."""
+    """Return the `bin` of an environment."""
     folder = BUILD / "venvs" / name
     python = str(folder / "bin" / "python")
 
@@ -55,17 +55,17 @@ def programs(name: str) -> Path:
 
 
 def python_with(client: str) -> str:
-    """The interpreter that has a client."""
+    """Return the interpreter that has a client."""
     return str(programs(WITHIN.get(client, client)) / "python")
 
 
 def node() -> str:
-    """The program `node`."""
+    """Return the program `node`."""
     return str(programs("node") / "node")
 
 
 def node_modules(pin: str) -> Path:
-    """The folder that node finds an npm package in."""
+    """Return the folder that node finds an npm package in."""
     folder = BUILD / "npm" / pin.strip("@").replace("/", "-").replace("@", "-")
     npm = [str(programs("node") / "npm"), "install", "--no-audit", "--no-fund", "--silent"]
 

@@ -1,4 +1,4 @@
-"""Who gets in, what keys on a keyboard do, and that nothing a stranger wrote becomes part of the page."""
+"""Which users get in, what keys on a keyboard do, and that nothing a stranger wrote becomes part of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOOM = '<img src=x onerror="alert(1)"><script>alert(2)</script>\'"><svg/onload=a
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    """A node that asks for keys, and the first of them."""
+    """Yield a node that asks for keys, and the first of them."""
     home = tmp_path_factory.mktemp("locked")
     with served(home, security=SecuritySection(keys="on"), flight=FlightSection(enabled=False)) as found:
         assert found.node.first_key is not None

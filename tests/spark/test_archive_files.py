@@ -188,7 +188,7 @@ def test_settings_of_a_url_stay_behind_its_folders():
     assert under.plain == "s3://lake/deep/topic%3Da%20b"
     assert under.whole("f") == "lake/deep/topic=a b/f"
     assert "SECRET" not in repr(under)
-    with pytest.raises(InvalidInput, match="memory://x/y") as told:
+    with pytest.raises(InvalidInput, match="memory://x/y") as caught:
         store("memory://KEY:SECRET@x/y?z=1")
-    assert "SECRET" not in str(told.value)
-    assert "region" not in str(told.value)
+    assert "SECRET" not in str(caught.value)
+    assert "region" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a load may be told: values out of text, and errors that name the option."""
+"""Options of a load: values out of text, and errors that name the option."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_times(text, time_ms):
     assert options.start == options.stop == LogPoint(time_ms=time_ms)
 
 
-def test_places_as_flight_says_them():
+def test_places_as_flight_writes_them():
     offsets = parse({"topic": "a,b", "startingOffsets": '{"a": {"0": 17, "2": 3}}', "endingOffsets": "LATEST"})
     assert offsets.start.of("a") == {"offsets": {"0": 17, "2": 3}}
     assert offsets.start.of("b") == {"offsets": {}}
@@ -102,9 +102,9 @@ def test_places_as_flight_says_them():
     ],
 )
 def test_what_is_wrong_is_named(options, field):
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as caught:
         parse(options, NOW_MS)
-    assert told.value.field == field
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

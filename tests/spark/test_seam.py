@@ -53,7 +53,7 @@ class World:
         return self.broker.link.action("extents", {"topic": self.topic})
 
     def let_go(self):
-        """Everybody but the archive is done with everything."""
+        """Settle everything for all subscriptions but the archive's."""
         self.broker.link.action("advance", {"topic": self.topic, "subscription": "holds", "offsets": self.ends})
 
     def archive(self, **options):
@@ -92,7 +92,7 @@ def test_at_random_cuts_it_is_the_topic(spark, broker, tmp_path):
 
 
 def test_rows_that_go_to_the_archive_behind_a_reader_are_found_there(spark, broker, tmp_path):
-    """Not from the beginning on: somebody else still holds the first rows, so nothing looks lost."""
+    """Start behind the beginning: another subscription still holds the first rows, so nothing looks lost."""
     world = World(spark, broker, tmp_path)
     world.publish(3)
     world.archive()
@@ -131,7 +131,7 @@ def test_columns_and_the_archive_alone(spark, broker, tmp_path):
     assert rows_of(both[0]) == rows_of(both[1])
 
 
-def test_the_broker_is_as_the_environment_says(spark, broker, tmp_path, monkeypatch):
+def test_the_broker_is_as_the_environment_names_it(spark, broker, tmp_path, monkeypatch):
     world = World(spark, broker, tmp_path)
     world.publish(3)
     world.archive()
@@ -143,7 +143,7 @@ def test_the_broker_is_as_the_environment_says(spark, broker, tmp_path, monkeypa
     assert _link("grpc://x:1", "k", "c") == ("grpc://x:1", "k", "c", RETRY_S)
 
 
-def test_what_is_wrong_is_said(spark, broker, tmp_path):
+def test_a_wrong_option_is_refused(spark, broker, tmp_path):
     world = World(spark, broker, tmp_path)
     with pytest.raises(InvalidInput, match="an archive of topic"):
         world.whole()
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(spark, broker, tmp_path):
         world.whole()
 
 
-def test_a_tail_that_nobody_archived_is_lost(broker, tmp_path, spark):
+def test_a_tail_that_was_not_archived_is_lost(broker, tmp_path, spark):
     world = World(spark, broker, tmp_path)
     world.publish(30)
     here = store(world.to).under(manifest.folder(world.topic))
