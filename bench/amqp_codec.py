@@ -92,8 +92,8 @@ def ours() -> dict[str, float]:
         "delivery encoded, own sizes": measure(lambda: deliveries.pieces(1, [(label, body) for body in bodies])),
         "delivery encoded, own message ids": measure(lambda: deliveries.pieces(1, unlike)),
         "confirm encoded": measure(lambda: [writer.ack(1, tag) for tag in range(COUNT)]),
-        "properties skimmed, known": measure(lambda: [properties.used_properties(raw) for _ in range(COUNT)]),
-        "properties skimmed, as of Celery": measure(lambda: [properties.used_properties(task) for _ in range(COUNT)]),
+        "properties read, known": measure(lambda: [properties.used_properties(raw) for _ in range(COUNT)]),
+        "properties read, as of Celery": measure(lambda: [properties.used_properties(task) for _ in range(COUNT)]),
         "properties decoded, as of Celery": measure(lambda: [properties.decode(task) for _ in range(COUNT)]),
     }
 

@@ -31,7 +31,7 @@ PageFactory = Callable[..., Page]
 
 
 def chromium() -> str:
-    """Return the program. Install it by `apt-get` if it is missing and we are root; else raise with the way to do so."""
+    """Return the program. Install it by `apt-get` if it is missing and we are root; else raise with how to do so."""
     found = _found()
     if found is None:
         BUILD.mkdir(exist_ok=True)

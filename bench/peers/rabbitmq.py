@@ -42,7 +42,7 @@ class RabbitMq(Peer):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_PID_FILE": str(self.folder / "pid"),
         }
-        # The distribution's wrapper would change to a user of its own; the program behind it keeps the user that starts it.
+        # The wrapper of the distribution would change to a user of its own; the program behind it keeps its user.
         program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
         self.run(program if os.access(program, os.X_OK) else "rabbitmq-server", env=env, start_new_session=True)
         self.wait_until(self._serves, 120)

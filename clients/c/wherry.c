@@ -6,7 +6,7 @@
  *     requests     a table of slots by number: what is under way, and answers that were not collected
  *     streams      queues of pushed messages, credit, settles
  *
- * Nothing the server sends is believed before it was checked: a frame that breaks a rule ends the connection.
+ * All bytes of the server are checked before any of them is used: a frame that breaks a rule ends the connection.
  */
 
 #ifndef _POSIX_C_SOURCE
@@ -146,9 +146,9 @@ static int is_utf8(const uint8_t *at, size_t size) {
 
 /* ========================================================================================================== buffers */
 
-enum { KEPT_BYTES = 1 << 20 }; /* a buffer that is empty and larger is given back */
+enum { KEPT_BYTES = 1 << 20 }; /* an empty buffer that is larger is freed */
 
-/* Bytes from `at` to `end`. `failed` is set when memory was missing: what is put from then on is dropped. */
+/* Bytes from `at` to `end`. `failed` is set when there was no memory: bytes that are put after that are dropped. */
 struct buffer {
     uint8_t *data;
     size_t at, end, room;
@@ -1367,7 +1367,7 @@ static const char *system_text(int number, char *buffer, size_t room) {
     return buffer;
 }
 
-/* Notes why the connection cannot go on; the caller closes it. */
+/* Records why the connection has to end; the caller closes it. */
 static int lost(struct wherry *client, const char *text, int number) {
     char buffer[128];
     fail(&client->why, WHERRY_CLOSED, "unavailable", text,
@@ -1413,7 +1413,7 @@ static int tls_lost(struct wherry *client, const char *text) {
         ERR_error_string_n(number, reason, sizeof reason);
     ERR_clear_error();
     fail(&client->why, WHERRY_CLOSED, "unavailable", text, reason);
-    /* A certificate that is not trusted will not be so a moment later: no reason to try again. */
+    /* A certificate that is not trusted now will not be trusted a moment later, so there is no other try. */
     if (verified != X509_V_OK) {
         client->why.result = WHERRY_REFUSED;
         join(client->why.field, sizeof client->why.field, "ca_file", NULL);
@@ -1448,7 +1448,7 @@ static int tls_write(struct wherry *client) {
     }
 }
 
-/* Reads records until there is none or no room. Poll() knows nothing of records that stay behind: `is_unread` does. */
+/* Reads records until there is none or no room. poll() does not report records that stay in TLS: `is_unread` does. */
 static ssize_t tls_read(struct wherry *client, uint8_t *to, size_t room) {
     uint8_t sealed[16 << 10];
     size_t size = 0;
@@ -1472,7 +1472,7 @@ static ssize_t tls_read(struct wherry *client, uint8_t *to, size_t room) {
             got = kind == SSL_ERROR_ZERO_RETURN ? lost(client, "the server has closed the connection", 0)
                                                 : tls_lost(client, "TLS failed: ");
         }
-        return size > 0 ? (ssize_t)size : got; /* an end is met again by the next read */
+        return size > 0 ? (ssize_t)size : got; /* the next read reports the end again */
     }
     client->is_unread = 1;
     return (ssize_t)size;
@@ -1508,7 +1508,7 @@ static int is_unread(const struct wherry *client) {
 static ssize_t read_now(struct wherry *client) {
     size_t room = READ_BYTES;
     ssize_t got;
-    /* A large frame is read in steps that grow with what has come of it, never by what its header announces. */
+    /* A large frame is read in steps that grow with the bytes that have come, not by the length that was announced. */
     if (filled(&client->in) > room) room = filled(&client->in);
     if (!grow(&client->in, room)) {
         client->in.failed = 0;
@@ -1609,7 +1609,7 @@ static void unlink_answer(struct wherry *client, struct slot *slot) {
     slot->next = slot->before = 0;
 }
 
-/* Fills an error with why a request failed. */
+/* Fills an error with the reason why a request failed. */
 static int explain(const struct wherry *client, const struct slot *slot, struct wherry_error *error) {
     struct wherry_text text;
     int is_known = 0;
@@ -1742,7 +1742,7 @@ static void end_stream(struct wherry *client, struct stream *stream, const uint8
     }
 }
 
-/* Fills an error with why a stream has ended, and frees it. */
+/* Fills an error with the reason why a stream has ended, and frees the stream. */
 static int report_end(struct wherry *client, struct stream *stream, struct wherry_error *error) {
     struct wherry_text text;
     int is_known = 0;
@@ -1921,7 +1921,7 @@ static int take_deliver(struct wherry *client, const struct frame *frame) {
     result = check_deliver(frame->body, frame->size, &rows, &headers, &client->why);
     if (result != WHERRY_OK) return result;
     if (stream == NULL) return broke(&client->why, "id", "that of a stream");
-    /* Nobody will take these: the broker releases what it pushes to a client that leaves. */
+    /* The client takes no more of these: the broker releases what it pushes to a client that has sent GOODBYE. */
     if (rows == 0 || stream->state == CANCELLING || stream->state == ENDED || client->said_goodbye) return WHERRY_OK;
     start = sizeof *block + headers * sizeof(struct wherry_header);
     block = malloc(start + frame->size);
@@ -1953,7 +1953,7 @@ static int take_cancel(struct wherry *client, const struct frame *frame) {
     return WHERRY_OK;
 }
 
-/* The server drains: rows that were not handed out are left to it, since there is no time to work on them. */
+/* The server drains: drops rows that were not handed out, since the client has no time to work on them. */
 static int take_goodbye(struct wherry *client, struct wherry_text text) {
     uint32_t each;
     struct wherry_text any;
@@ -1994,7 +1994,7 @@ static int take_frame(struct wherry *client, const struct frame *frame) {
     case HELLO: return take_hello(client, text);
     case GOODBYE: return take_goodbye(client, text);
     case PING: return take_ping(client, frame);
-    default: return WHERRY_OK; /* PONG: that it came is all it says */
+    default: return WHERRY_OK; /* PONG: any frame shows that the server is there */
     }
 }
 
@@ -2017,16 +2017,16 @@ static int closed(const struct wherry *client, struct wherry_error *error) {
     return client->why.result;
 }
 
-/* Whether more must not be read before something is collected. */
+/* Returns whether nothing may be read before the caller collects something. */
 static int is_held_up(const struct wherry *client) {
     return client->held_bytes > client->held_bytes_max && !client->said_goodbye;
 }
 
-/* The instant of the next PING, or of the verdict that the server is gone. */
+/* The instant of the next PING, or when the server counts as gone. */
 static int64_t next_beat(const struct wherry *client) {
     int64_t ping, gone;
     if (client->state == CLOSED || client->heartbeat_ms == 0) return INT64_MAX;
-    /* While bytes wait to be written a PING would only wait behind them; what is not read cannot be late. */
+    /* While bytes wait to be written, a PING would wait behind them; while nothing is read, no answer is late. */
     ping = has_to_write(client) ? INT64_MAX : client->sent_at + client->heartbeat_ms / 2;
     gone = is_held_up(client) ? INT64_MAX : client->heard_at + 2 * (int64_t)client->heartbeat_ms + 1;
     return ping < gone ? ping : gone;
@@ -2202,8 +2202,8 @@ static int dial_unix(struct wherry *client, int64_t deadline) {
     return number == 0 ? 0 : cannot_reach(client, system_text(number, buffer, sizeof buffer));
 }
 
-/* Tries the addresses of the host, one after the other. The look-up of a name is the one thing that may take longer
- * than the deadline: libc has no other. */
+/* Tries the addresses of the host, one after the other. Only the look-up of a name may take longer than
+ * the deadline: libc has none with a timeout. */
 static int dial_host(struct wherry *client, int64_t deadline) {
     struct addrinfo wanted, *found = NULL, *each;
     char buffer[128];
@@ -2259,10 +2259,10 @@ static int begin_tls(struct wherry *client, int64_t deadline) {
         BIO_free(writes);
         return lost(client, "no memory is left", 0);
     }
-    BIO_set_mem_eof_return(reads, -1); /* no bytes now is no end */
+    BIO_set_mem_eof_return(reads, -1); /* without bytes there is no end yet */
     SSL_set_bio(client->tls, reads, writes);
     verify = SSL_get0_param(client->tls);
-    if (X509_VERIFY_PARAM_set1_ip_asc(verify, client->host) != 1) { /* a name, then, and no address */
+    if (X509_VERIFY_PARAM_set1_ip_asc(verify, client->host) != 1) { /* the host is a name, not an address */
         SSL_set1_host(client->tls, client->host);
         SSL_set_tlsext_host_name(client->tls, client->host);
     }
@@ -2312,7 +2312,7 @@ static int refused_upgrade(struct wherry *client, int status, size_t head) {
         fail(&client->why, WHERRY_REFUSED, "unavailable",
              "the upgrade to wherry/1 was refused; status of HTTP: ", digits(buffer, status));
     client->why.status = status;
-    /* Worth another try: what a busy or closing server answers. The rest stays as it is. */
+    /* Answers of a busy or closing server: another try may succeed. Other answers would be the same again. */
     client->why.result = status >= 500 || status == 429 || status == 408 ? WHERRY_CLOSED : WHERRY_REFUSED;
     return -1;
 }
@@ -2324,7 +2324,7 @@ struct upgrade_head {
     size_t body_size; /* SIZE_MAX if it is not announced */
 };
 
-/* Looks whether the head has come. -1 if this is no answer to an upgrade. */
+/* Finds out whether the head has come. -1 if this is no answer to an upgrade. */
 static int read_head(struct wherry *client, struct upgrade_head *head) {
     const char *start = (const char *)client->in.data + client->in.at, *value;
     char text[4096];
@@ -2368,7 +2368,7 @@ static int read_upgrade(struct wherry *client, int64_t deadline) {
     }
 }
 
-/* Asks for the native wire. */
+/* Requests the upgrade to the native wire. */
 static int upgrade(struct wherry *client, int64_t deadline) {
     struct buffer *out = &client->out;
     put_text(out, "GET /v1/wire HTTP/1.1\r\nHost: ");
@@ -2538,7 +2538,7 @@ static int check_options(const struct wherry_options *options, struct wherry_err
     return WHERRY_OK;
 }
 
-/* Fills a new connection with what it was given. */
+/* Fills a new connection with its address and options. */
 static int set_up(struct wherry *client, const char *url, const struct wherry_options *options,
                   struct wherry_error *error) {
     uint32_t slots = 1, wanted = options->in_flight_max == 0 ? 4096 : options->in_flight_max;
@@ -2691,7 +2691,7 @@ static int wait_until(struct wherry *client, uint32_t request, struct wherry_ans
             return timed_out(error);
         }
         result = turn(client, deadline, error);
-        if (result != WHERRY_OK && result != WHERRY_CLOSED) return result; /* a loss has answered all of them */
+        if (result != WHERRY_OK && result != WHERRY_CLOSED) return result; /* after a loss all requests are answered */
     }
 }
 
@@ -2731,7 +2731,7 @@ static int check_room(struct wherry *client, size_t size, int is_settle, struct 
     return WHERRY_OK;
 }
 
-/* Writes what has gathered, if it is much. A loss is reported by the next call. */
+/* Writes the gathered bytes if they are many. A loss is reported by the next call. */
 static void write_if_much(struct wherry *client) {
     if (filled(&client->out) >= WRITE_BYTES && write_now(client) < 0) disconnect(client);
 }
@@ -2744,7 +2744,7 @@ static int wait_for_room(struct wherry *client, int64_t deadline, struct wherry_
 }
 
 /* Waits for the answer to a request that was just begun. Without a place for the answer, a request that takes too long
- * is forgotten, since nobody knows its number. */
+ * is forgotten, since the caller does not have its number. */
 static int finish(struct wherry *client, int started, uint32_t request, struct wherry_answer *answer, int64_t deadline,
                   struct wherry_error *error) {
     int result;
@@ -2903,7 +2903,7 @@ int wherry_subscribe(struct wherry *client, const char *topic, const char *subsc
         }
         result = turn(client, deadline, error);
     }
-    if (result == WHERRY_CLOSED && stream_of(client, *stream) != NULL) { /* what was never open is not opened again */
+    if (result == WHERRY_CLOSED && stream_of(client, *stream) != NULL) { /* it was never open: it is not opened again */
         free_stream(client, stream_of(client, *stream));
         *stream = 0;
     }
@@ -2932,7 +2932,7 @@ int wherry_credit(struct wherry *client, uint32_t stream, uint32_t messages, str
     return result == WHERRY_OK ? encode_credit(&client->out, stream, messages, error) : result;
 }
 
-/* Counts messages that are out of the client's hands, and grants credit again for half of them at a time. */
+/* Counts messages that the client no longer holds, and grants credit again for half of them at a time. */
 static void count_spent(struct wherry *client, struct stream *stream, size_t count) {
     if (!stream->refill || stream->state != JOINED || client->state != OPEN) return;
     stream->spent += (uint32_t)count;

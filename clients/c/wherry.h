@@ -18,7 +18,7 @@
  *   under way: its answer can still be waited for.
  * - A struct of options that is all zeroes (`= {0}`) has the defaults, and so has NULL. Texts are UTF-8.
  * - Everything is bounded: requests under way, bytes to be written, and bytes that came and were not collected. At a
- *   bound a call returns WHERRY_FULL; nothing of it was done. Collect answers or deliveries, and call again.
+ *   bound a call returns WHERRY_FULL and has done nothing. Collect answers or deliveries, and call again.
  */
 
 #ifndef WHERRY_H
@@ -47,16 +47,16 @@ enum {
     WHERRY_TIMEOUT = -1, /* the time is over */
     WHERRY_REFUSED = -2, /* the broker refused it, or an argument breaks a rule; the error names the field */
     WHERRY_FULL = -3,    /* a bound of this connection is reached */
-    WHERRY_LEAVING = -4, /* the server has sent GOODBYE and takes nothing new: settle, then wherry_reconnect */
-    WHERRY_CLOSED = -5,  /* the connection is lost: wherry_reconnect. What became of requests under way is not known */
+    WHERRY_LEAVING = -4, /* the server has sent GOODBYE and accepts no new requests: settle, then wherry_reconnect */
+    WHERRY_CLOSED = -5,  /* the connection is lost: wherry_reconnect. Requests under way may have been done */
     WHERRY_NO_MEMORY = -6
 };
 
 struct wherry_error {
     int result;       /* the result that came with this error */
-    int status;       /* that of HTTP, 0 for an error of the client itself */
+    int status;       /* the HTTP status; 0 for an error of the client itself */
     uint32_t id;      /* the request or stream that it is about; 0 for none */
-    char code[32];    /* for programs: those of the broker ("invalid-input", "forbidden", "not-found", "stale-lease",
+    char code[32];    /* for programs: codes of the broker ("invalid-input", "forbidden", "not-found", "stale-lease",
                          ...), and of the client: "timeout", "unavailable", "protocol", "moved", "no-memory" */
     char field[64];   /* the field that is wrong; empty if none is */
     char given[128];  /* what was given there */
@@ -103,7 +103,7 @@ struct wherry_message {
  * wherry_close of this connection. A copy of the struct is enough to settle it later. */
 struct wherry_delivery {
     uint32_t stream;
-    uint32_t connection; /* counts connects: a delivery of an earlier one is stale */
+    uint32_t connection; /* number of the connect: a delivery of an earlier one is stale */
     uint64_t token;      /* of the lease */
     uint64_t offset;
     int64_t published_us; /* Unix microseconds */
@@ -117,32 +117,32 @@ struct wherry_delivery {
 struct wherry; /* one connection */
 
 struct wherry_options {
-    const char *key;         /* API key, as wk_...; NULL for none */
+    const char *key;         /* API key, such as wk_...; NULL for none */
     const char *name;        /* of this client, for people who look at the sessions of a node */
     uint32_t heartbeat_ms;   /* 1,000 to 600,000; 0 leaves it to the server. Call a function of the connection at
-                                least as often, or the server takes the client for gone after twice that time */
-    int reconnect;           /* 1: functions with a timeout connect again by themselves; 0: wherry_reconnect does */
+                                least as often, or the server closes it after twice that time */
+    int reconnect;           /* 1: functions with a timeout connect again by themselves; 0: call wherry_reconnect */
     uint32_t backoff_first_ms, backoff_cap_ms; /* between attempts; 100 and 5,000 */
     uint32_t in_flight_max;  /* requests whose answers were not collected: 4,096; at most 1,048,576 */
-    size_t out_bytes_max;    /* bytes to be written: 8 MiB; one larger frame is taken when there are none */
+    size_t out_bytes_max;    /* bytes to be written: 8 MiB; if none wait, one larger frame is taken */
     size_t held_bytes_max;   /* bytes of deliveries and answers that were not collected: 64 MiB, beyond it the
                                 connection is not read */
     const char *ca_file;     /* https only: certificates to trust (PEM); NULL for those of the system */
     const char *cert_file, *key_file; /* https only: a certificate of the client, and its key (PEM) */
 };
 
-/* Connects. `url` is http://host:port, https://host:port (port 7070 unless it is given) or unix:///path. The look-up of
- * a name is left to getaddrinfo(), which knows no timeout. */
+/* Connects. `url` is http://host:port, https://host:port (port 7070 unless it is given) or unix:///path. A name is
+ * looked up by getaddrinfo(), which has no timeout. */
 int wherry_connect(struct wherry **client, const char *url, const struct wherry_options *options, int timeout_ms,
                    struct wherry_error *error);
 
-/* Leaves if the connection is open, as wherry_close does, and connects again: tries with a growing pause until that
- * works, the time is over, or the server refuses for good (such as a wrong key). Streams are subscribed again, with the
- * credit that they began with. Requests that had no answer are answered with WHERRY_CLOSED. */
+/* Closes the connection if it is open, as wherry_close does, and connects again: tries with a growing pause until one
+ * try succeeds, the time is over, or the server refuses for a reason that stays, such as a wrong key. Streams are
+ * subscribed again, with the credit that they began with. Requests without an answer get WHERRY_CLOSED. */
 int wherry_reconnect(struct wherry *client, int timeout_ms, struct wherry_error *error);
 
 /* Waits for answers under way, sends GOODBYE, waits until the server has closed, and frees the connection; with
- * timeout_ms 0 just closes, and what the client holds counts as failed. NULL is fine. */
+ * timeout_ms 0 only closes, and messages that the client holds count as failed. `client` may be NULL. */
 void wherry_close(struct wherry *client, int timeout_ms);
 
 enum { WHERRY_STATE_CLOSED, WHERRY_STATE_OPEN, WHERRY_STATE_LEAVING };
@@ -152,7 +152,7 @@ uint32_t wherry_in_flight(const struct wherry *client); /* requests without an a
 
 /* For programs with a loop of their own: the descriptor (-1 while closed; another one after a reconnect), the events of
  * poll() to wait for, after how many milliseconds to call wherry_process at the latest, and what to call then: it
- * writes, reads and sends heartbeats without waiting. Then take what came with timeout_ms 0. */
+ * writes, reads and sends heartbeats without waiting. Then collect answers and deliveries with timeout_ms 0. */
 int wherry_fd(const struct wherry *client);
 short wherry_events(const struct wherry *client);
 int wherry_due_ms(const struct wherry *client);
@@ -195,7 +195,7 @@ struct wherry_answer {
 int wherry_wait(struct wherry *client, uint32_t request, struct wherry_answer *answer, int timeout_ms,
                 struct wherry_error *error);
 
-/* Waits for no answer to this request any more. If it fails, that counts as a quiet failure. */
+/* Discards the answer to this request when it comes. If the request fails, that counts as a quiet failure. */
 void wherry_forget(struct wherry *client, uint32_t request);
 
 /* How many quiet publishes and forgotten requests have failed since the last call; the error is that of the last. */
@@ -212,7 +212,7 @@ struct wherry_publish_options {
     const char *producer; /* with `sequence`: a publish that is sent again is stored once */
     uint64_t sequence;
     uint64_t fingerprint; /* of the content, from 1 on: another content under the same number is refused; 0: none */
-    const char *callback; /* URL that is told what became of the messages */
+    const char *callback; /* URL to which the broker posts the outcomes of the messages */
     int quiet;            /* 1: no confirm; the request is 0 */
 };
 
@@ -257,7 +257,7 @@ int wherry_subscribe(struct wherry *client, const char *topic, const char *subsc
 int wherry_stream_info(const struct wherry *client, uint32_t stream, struct wherry_stream *info,
                        struct wherry_error *error);
 
-/* Grants credit for so many messages more. */
+/* Grants credit for so many more messages. */
 int wherry_credit(struct wherry *client, uint32_t stream, uint32_t messages, struct wherry_error *error);
 
 /* Waits for messages of a stream, or with stream 0 of any; fills at most `room` deliveries, all of one stream, and
@@ -265,7 +265,7 @@ int wherry_credit(struct wherry *client, uint32_t stream, uint32_t messages, str
 int wherry_receive(struct wherry *client, uint32_t stream, struct wherry_delivery *deliveries, size_t room,
                    int timeout_ms, struct wherry_error *error);
 
-/* Ends a stream; what the client holds of it waits again, and no attempt is counted. */
+/* Ends a stream; its messages that the client holds wait again, and no attempt is counted. */
 int wherry_cancel(struct wherry *client, uint32_t stream, int timeout_ms, struct wherry_error *error);
 
 /* As the offset of a delivery: settle all of its lease. It counts as one message for refill. */
@@ -274,7 +274,7 @@ int wherry_cancel(struct wherry *client, uint32_t stream, int timeout_ms, struct
 enum { WHERRY_ACK = 1, WHERRY_NACK, WHERRY_DEAD_LETTER, WHERRY_RELEASE };
 
 struct wherry_settle_options {
-    int64_t delay_ms;   /* nack: until it comes again; 0: by the retry policy, -1: at once */
+    int64_t delay_ms;   /* nack: until the message comes again; 0: by the retry policy, -1: at once */
     const char *error;  /* nack and dead letter: what went wrong */
     const char *reason; /* dead letter: "rejected" unless it is given */
 };
@@ -310,7 +310,7 @@ int wherry_call_start(struct wherry *client, const char *method, const char *pat
                       size_t header_count, const void *body, size_t body_size, uint32_t *request,
                       struct wherry_error *error);
 
-/* Gives up a call under way; it is answered, with status 499 if it had not been carried out. */
+/* Cancels a call under way. The call is answered, with status 499 if it was not carried out. */
 int wherry_call_cancel(struct wherry *client, uint32_t request, struct wherry_error *error);
 
 #ifdef __cplusplus

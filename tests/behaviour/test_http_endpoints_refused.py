@@ -292,6 +292,8 @@ BAD = [
     Bad("GET /docs/{file}", "/docs/none.css", None, "not-found"),
     Bad("GET /console/{file}", "/console/none.js", None, "not-found"),
     Bad("GET /console/{file}", "/console/..%2F__init__.py", None, "not-found"),
+    Bad("GET /console/pages/{file}", "/console/pages/none.js", None, "not-found"),
+    Bad("GET /console/pages/{file}", "/console/pages/..%2Fstart.js", None, "not-found"),
     Bad("GET /v1/figures", "/v1/figures?all=1", None, "invalid-input", "all"),
     Bad("GET /v1/topics/{topic}/partitions", "/v1/topics/none/partitions", None, "not-found"),
     Bad("GET /v1/topics/{topic}/partitions", TOPIC + "/partitions?limit=0", None, "invalid-input", "limit"),

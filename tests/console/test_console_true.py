@@ -142,7 +142,7 @@ def test_what_is_open_under_a_row_moves_with_it(node: Served, opened: Opening):
         ask(url, f"PUT /v1/topics/moving/subscriptions/{name}", {})
     page = opened(url, "subscriptions?name=moving")
     page.get_by_role("button", name="b", exact=True).click()
-    expect(page.locator("tr.extra")).to_contain_text("Nobody is connected")
+    expect(page.locator("tr.extra")).to_contain_text("No consumer is connected")
     ask(url, "POST /v1/topics/moving/messages", [{"payload": "x"}] * 3)
     pulled = ask(url, "POST /v1/topics/moving/subscriptions/a/pull?messages=3")["messages"]
     ask(url, "POST /v1/topics/moving/subscriptions/a/ack", {"receipts": [each["receipt"] for each in pulled]})

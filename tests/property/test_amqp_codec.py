@@ -123,11 +123,11 @@ def test_entries_change_as_those_of_a_dict_do(entries, changes, unwanted):
 def test_properties_are_byte_exact(given_properties):
     raw = properties.encode(given_properties)
     assert properties.encode(properties.decode(raw)) == raw
-    skimmed = properties.used_properties(raw)
-    assert skimmed.raw == raw
-    assert skimmed.message_id == given_properties.message_id
-    assert skimmed.expiration == given_properties.expiration
-    assert (skimmed.headers or None) == (
+    used = properties.used_properties(raw)
+    assert used.raw == raw
+    assert used.message_id == given_properties.message_id
+    assert used.expiration == given_properties.expiration
+    assert (used.headers or None) == (
         None if given_properties.headers is None else table.encode_table(given_properties.headers)
     )
 

@@ -28,7 +28,6 @@ ORDINARY = {word.strip() for word in _ORDINARY.split(",")}
 OTHER_USES = {
     "catch-up": ("a figure of the benchmarks", ("docs/figures.md",)),
     "evict": ("blocks leave a cache", ("journal/bodies/segments/reading.py", "core/state/bodies.py")),
-    "face": ("in the title of a decision", ("docs/adr/",)),
     "generation": ("of the simulated disk", ("sim/world/",)),
     "grave": ("the name of a topic of the simulator", ("sim/plan.py",)),
     "keep alive": ("of HTTP", ("wire/http/", "client/link/")),

@@ -18,7 +18,7 @@ FUNCTION_LINES_MAX = 55
 
 COMMAND_LINES_MAX = 65
 MODULES_MAX = 14
-"""Modules of a folder of the product, without `__init__`: more are sub-folders."""
+"""Modules of a folder of the product, Python or JavaScript, without `__init__`: more are sub-folders."""
 
 MACHINE = re.compile(r"/(?:root|home|work|Users)/[a-z]|files\.pythonhosted\.org|registry\.npmjs\.org")
 
@@ -54,7 +54,7 @@ def test_no_function_is_long():
 
 
 def test_no_folder_is_flat():
-    modules = Counter(shown(path.parent) for path in tracked(".py") if path.name != "__init__.py")
+    modules = Counter(shown(path.parent) for path in tracked(".py", ".js") if path.name != "__init__.py")
     flat = {folder: count for folder, count in modules.items() if folder.startswith("src/") and count > MODULES_MAX}
     assert flat == {}
 

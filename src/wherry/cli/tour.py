@@ -43,7 +43,7 @@ What to try next
 
 
 async def publish(broker: Broker) -> str:
-    """A topic keeps messages, a subscription reads them. What moves is an Arrow batch; the answer means: on disk."""
+    """Publish an Arrow batch to a topic that a subscription reads. The answer means that the messages are on disk."""
     await broker.create_topic("jobs")
     await broker.subscribe("jobs", "workers", retry=wherry.Retry(attempts=2, first_ms=300))
     batch = pa.record_batch({"payload": [b"cat.png", b"dog.png", b"broken.png"], "key": ["ann", "bob", "ann"]})
@@ -52,7 +52,7 @@ async def publish(broker: Broker) -> str:
 
 
 async def settle(broker: Broker) -> str:
-    """A consumer holds what it pulls on a lease, and settles it: all at once, or row by row."""
+    """Pull messages on a lease, and settle them: all at once, or row by row."""
     worker = await broker.consumer("jobs", "workers")
     got = await worker.pull(10)
     await got.ack([0, 1])
@@ -62,7 +62,7 @@ async def settle(broker: Broker) -> str:
 
 
 async def bury(broker: Broker) -> str:
-    """It comes back after the back-off. When its attempts are used up it is a dead letter, kept whole."""
+    """Fail the last attempt of a message, which came back after its back-off: it is a dead letter now, kept whole."""
     async with await broker.consumer("jobs", "workers") as worker:
         got = await worker.pull(10, wait_ms=3_000)
         await got.nack(error="still not a picture")
@@ -71,7 +71,7 @@ async def bury(broker: Broker) -> str:
 
 
 async def redrive(broker: Broker) -> str:
-    """Once the cause is mended, dead letters are sent back: they wait again, with no attempts counted."""
+    """Send dead letters back once their cause is mended: they wait again, with no attempts counted."""
     count = await broker.redrive("jobs", wherry.DeadFilter(reason="not a picture"), by="ann")
     async with await broker.consumer("jobs", "workers") as worker:
         got = await worker.pull(10)
@@ -80,7 +80,7 @@ async def redrive(broker: Broker) -> str:
 
 
 async def prioritise(broker: Broker) -> str:
-    """In a priority topic the smallest of 0..65535 leaves first, however late it came."""
+    """Pull from a priority topic: the smallest of 0..65535 comes first, however late it was published."""
     await broker.create_topic("alarms", order="priority")
     await broker.subscribe("alarms", "pager")
     await broker.publish("alarms", pa.record_batch({"payload": [b"dusty", b"warm", b"FIRE"], "priority": [900, 50, 0]}))
@@ -91,7 +91,7 @@ async def prioritise(broker: Broker) -> str:
 
 
 async def schedule(broker: Broker) -> str:
-    """A timeline topic hands nothing out before its due time. What waits can be listed, re-timed and cancelled."""
+    """Publish to a timeline topic: a message comes at its due time, and until then it can be moved or cancelled."""
     soon, later = (int(time.time() * 1000) + ms for ms in (400, 3_600_000))
     await broker.create_topic("mails", order="timeline")
     await broker.subscribe("mails", "sender")
@@ -109,7 +109,7 @@ async def schedule(broker: Broker) -> str:
 
 
 async def commit(broker: Broker) -> str:
-    """A transaction: take from one topic, put into another, both or neither. The same commit again does nothing."""
+    """Take from one topic and put into another in a transaction, both or neither. A second commit does nothing."""
     await broker.create_topic("thumbnails")
     await broker.publish("jobs", [b"bird.png"])
     async with await broker.consumer("jobs", "workers") as worker:
@@ -124,7 +124,7 @@ async def commit(broker: Broker) -> str:
 
 
 async def publish_and_die(path: str) -> None:
-    """A process publishes, gets its confirm, and is killed by SIGKILL: no close, no last write."""
+    """Publish, get the confirm, and be killed by SIGKILL: no close, no last write."""
     async with wherry.open(path) as broker:
         await broker.create_topic("orders")
         await broker.subscribe("orders", "shop")
@@ -133,7 +133,7 @@ async def publish_and_die(path: str) -> None:
 
 
 async def reopen(path: str) -> str:
-    """The next process opens the same directory and goes on."""
+    """Open the same directory in the next process, and go on."""
     async with wherry.open(path) as broker, await broker.consumer("orders", "shop") as shop:
         got = await shop.pull(10_000)
     return f"{len(got):,} messages are there, from {got.payloads()[0]!r} to {got.payloads()[-1]!r}"
@@ -148,7 +148,7 @@ async def look(broker: Broker) -> str:
 
 
 async def count(broker: Broker) -> str:
-    """How much waits where, by subscription."""
+    """Count what waits, by subscription."""
     rows = [each for topic in broker.topics() for each in broker.stats(topic.name).subscriptions]
     names = ("topic", "name", "ready", "leased", "scheduled", "dead", "lag")
     cells = [names, *(tuple(str(getattr(row, name)) for name in names) for row in rows)]
@@ -174,7 +174,7 @@ async def publish_batches(broker: Broker, batch: pa.RecordBatch, calls: int) -> 
 
 
 async def hurry(broker: Broker) -> str:
-    """How fast is this machine? Publish, pull and ack; every confirm and every ack waits for its sync.
+    """Measure this machine: publish, pull and ack, where every confirm and every ack waits for its sync.
 
     A temporary directory may be in memory, where a sync costs nothing: name a directory, or run `make bench`.
     """

@@ -1,7 +1,7 @@
 // Calls of /v1 with the key of this tab. The key is sent as a header and kept in sessionStorage; it is in no URL.
 
-const PLACE = "wherry.key", AGAIN = "wherry.again";
-const IDLE_MS = 10_000; // a stream that says nothing for so long, or three times its usual pause, is dead
+const PLACE = "wherry.key", DRAFT = "wherry.draft";
+const IDLE_MS = 10_000; // a stream without an event for so long, and for three times its usual pause, counts as broken
 
 export class Problem extends Error {
   constructor(status, document) {
@@ -15,7 +15,7 @@ export class Problem extends Error {
 let askForKey = () => {};
 export const onLocked = (fn) => (askForKey = fn);
 
-/** What this tab keeps. Where the browser forbids it or has no room, it is kept until the page is left. */
+/** Values that this tab keeps; where the browser forbids that or has no room, only until the page is left. */
 const aside = new Map();
 export function recall(name) {
   try { return aside.get(name) ?? sessionStorage.getItem(name); } catch { return aside.get(name) ?? null; }
@@ -30,8 +30,8 @@ export function remember(name, text) {
 export const key = () => recall(PLACE) || "";
 export const setKey = (token) => remember(PLACE, token);
 /** A message to publish again, between two pages. */
-export const again = () => JSON.parse(recall(AGAIN) || "{}");
-export const setAgain = (message) => remember(AGAIN, message && JSON.stringify(message));
+export const draft = () => JSON.parse(recall(DRAFT) || "{}");
+export const setDraft = (message) => remember(DRAFT, message && JSON.stringify(message));
 
 const headers = (more) => ({ ...(key() ? { Authorization: `Bearer ${key()}` } : {}), ...more });
 
@@ -63,7 +63,7 @@ export const put = (path, body = {}) => ask("PUT", path, body);
 export const patch = (path, body = {}) => ask("PATCH", path, body);
 export const del = (path) => ask("DELETE", path);
 
-/** A query string of what is set. */
+/** Return a query string of those values that are set. */
 export function query(values) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(values))
@@ -73,14 +73,14 @@ export function query(values) {
   return text ? `?${text}` : "";
 }
 
-/** Server-sent events by fetch, since EventSource cannot send a header. Ends when the stream does, or falls silent. */
+/** Server-sent events by fetch, since EventSource cannot send a header. Ends with the stream, or when no event came for too long. */
 export async function stream(path, onEvent, signal) {
   const silent = new AbortController();
   let timer = 0, reader = null, rest = "", last = 0, usual = 0;
-  const heard = () => { clearTimeout(timer); timer = setTimeout(() => silent.abort(), Math.max(IDLE_MS, 3 * usual)); };
+  const restartTimer = () => { clearTimeout(timer); timer = setTimeout(() => silent.abort(), Math.max(IDLE_MS, 3 * usual)); };
   const leave = () => silent.abort();
   signal.addEventListener("abort", leave);
-  heard();
+  restartTimer();
   try {
     const answer = await fetch(path, { headers: headers({ Accept: "text/event-stream" }), signal: silent.signal, cache: "no-store", credentials: "omit" });
     if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
@@ -88,7 +88,7 @@ export async function stream(path, onEvent, signal) {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
-      heard();
+      restartTimer();
       const parts = (rest + value).split("\n\n");
       rest = parts.pop();
       for (const part of parts) {

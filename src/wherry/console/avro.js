@@ -80,24 +80,24 @@ function value(reader, schema, names, depth) {
     }
     default: {
       const known = names.get(type);
-      if (!known) throw new Error(`the schema names ${String(type).slice(0, 60)}, which it does not tell`);
+      if (!known) throw new Error(`the schema names ${String(type).slice(0, 60)}, which it does not define`);
       return value(reader, known, names, depth + 1);
     }
   }
 }
 
-/** One datum by its schema; single-object encoding (two marks and a fingerprint before it) too. */
+/** Read one datum by its schema; also in single-object encoding, with two marks and a fingerprint before it. */
 export function decoded(schema, bytes) {
   const single = bytes[0] === 0xc3 && bytes[1] === 0x01 && bytes.length >= 10;
   return value(new Reader(single ? bytes.subarray(10) : bytes), schema, new Map(), 0);
 }
 
-/** Some writers leave bytes of zlib's checksum behind a block, which Java passes over and browsers do not. */
+/** Decompress a block. Some writers leave bytes of zlib's checksum behind it, which Java ignores and browsers refuse. */
 async function inflated(bytes) {
   for (const spare of [0, 3, 4, 1, 2]) {
     try { return await inflate(bytes.subarray(0, bytes.length - spare)); } catch (fault) { if (!(fault instanceof TypeError)) throw fault; }
   }
-  throw new Error("a block is no deflate");
+  throw new Error("a block is not compressed by deflate");
 }
 
 async function inflate(bytes) {
@@ -114,7 +114,7 @@ async function inflate(bytes) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** The records of an object container file, whose schema is in it; null if it is none. */
+/** Read the records of an object container file, which contains its schema; null if the bytes are no such file. */
 export async function container(bytes) {
   if (bytes.length < 20 || bytes[0] !== 0x4f || bytes[1] !== 0x62 || bytes[2] !== 0x6a || bytes[3] !== 1) return null;
   const reader = new Reader(bytes);

@@ -1,13 +1,13 @@
 // Charts of our own: lines over time, sparklines, and a bar of parts. They are redrawn in place and never change size.
 
-import { h, put, s, say } from "./dom.js";
+import { h, put, s, setText } from "./dom.js";
 import { clock } from "./format.js";
 
-const GAP_MS = 5_000; // nothing is known of a longer pause: the line ends and begins anew
+const GAP_MS = 5_000; // after a longer pause the line has a gap, since nothing is known of it
 
 const PAD = { left: 46, right: 8, top: 8, bottom: 18 };
 
-/** The next round number above, or the next of these steps. */
+/** Return the next round number above, or the next of these steps. */
 function nice(value, steps) {
   if (!(value > 0)) return steps ? steps[0] : 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -28,7 +28,7 @@ function path(points, x, y) {
   return text;
 }
 
-/** Points without a gap between them. A node with very much to look at looks rarely: that is its pace, no gap. */
+/** Split points at gaps. A node with very many topics sends samples rarely: its usual pause is no gap. */
 function runs(points) {
   const steps = points.slice(1).map((each, i) => each.at - points[i].at), gap = Math.max(GAP_MS, 3 * Math.min(...steps));
   const found = [];
@@ -58,7 +58,7 @@ export function lineChart({ title, series, format, mark: axisText = format, span
     const seen = points.filter((each) => each.at >= begin);
     const most = Math.max(floor, ...seen.flatMap((each) => series.map((line) => each[line.name] || 0)));
     const wanted = log ? 10 ** Math.ceil(Math.log10(most * 1.0001)) : nice(most, steps);
-    top = wanted > top || wanted < top / 4 ? wanted : top; // it shrinks only when there is much too much room
+    top = wanted > top || wanted < top / 4 ? wanted : top; // the axis shrinks only when the values need less than a quarter of it
     const x = (at) => PAD.left + ((at - begin) / long) * (width - PAD.left - PAD.right);
     const low = floor / 10, share = log ? (value) => Math.log10(Math.max(value, low) / low) / Math.log10(top / low) : (value) => value / top;
     const y = (value) => height - PAD.bottom - share(value) * (height - PAD.top - PAD.bottom);
@@ -80,7 +80,7 @@ export function lineChart({ title, series, format, mark: axisText = format, span
       cursor.setAttribute("x2", x(shown.at));
     }
     cursor.setAttribute("visibility", hover !== null && seen.length ? "visible" : "hidden");
-    series.forEach((each, i) => say(values[i], shown && shown[each.name] !== null && shown[each.name] !== undefined ? format(shown[each.name]) : "–"));
+    series.forEach((each, i) => setText(values[i], shown && shown[each.name] !== null && shown[each.name] !== undefined ? format(shown[each.name]) : "–"));
     svg.setAttribute("aria-label", `${title}: ${series.map((each, i) => `${each.label} ${values[i].textContent}`).join(", ")}${hover !== null && shown ? ` at ${clock(shown.at)}` : ""}`);
   }
   svg.addEventListener("pointermove", (event) => { hover = event.clientX - svg.getBoundingClientRect().left; draw(); });

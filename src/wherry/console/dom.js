@@ -1,4 +1,4 @@
-// Elements from data. Children that are text become text nodes: nothing here ever parses HTML.
+// Elements from data. Children that are text become text nodes: this module never parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -27,14 +27,14 @@ export const h = (tag, props, ...children) => fill(document.createElement(tag), 
 /** The same in SVG. */
 export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
-/** Put these in place of what an element holds. */
+/** Replace the children of an element. */
 export function put(node, ...children) {
   node.replaceChildren();
   append(node, children);
   return node;
 }
 
-/** Make these the children of an element, in this order; what stands right is not touched, and the focus stays. */
+/** Make these the children of an element, in this order. A child in its place is not touched, and the focus stays. */
 export function arrange(node, wanted) {
   const focus = document.activeElement, keep = new Set(wanted);
   for (const each of [...node.children]) if (!keep.has(each)) each.remove();
@@ -43,8 +43,8 @@ export function arrange(node, wanted) {
   if (document.activeElement !== focus && node.contains(focus)) focus.focus({ preventScroll: true });
 }
 
-/** Change the text of an element only where it is another: a live page touches little. */
-export function say(node, text) {
+/** Set the text of an element, only if it is another: most texts of a live page stay the same. */
+export function setText(node, text) {
   const wanted = String(text);
   if (node.textContent !== wanted) node.textContent = wanted;
 }

@@ -3,20 +3,20 @@
 import { h } from "./dom.js";
 
 const whole = new Intl.NumberFormat("en");
-/** By how much the clock of the node is ahead of ours; less than two seconds is the way here, not the clock. */
+/** By how much the clock of the node is ahead of ours. Less than two seconds counts as delay of the network. */
 let ahead = 0;
 export function setClock(at) {
   const found = at - Date.now();
   if (Math.abs(found - ahead) > 2000) ahead = Math.abs(found) > 2000 ? found : 0;
 }
-/** What time it is for the node. */
+/** Return the time of the node. */
 export const nodeNow = () => Date.now() + ahead;
 
 const MINUTE = 60_000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 
 export const count = (n) => whole.format(Math.round(n || 0));
 
-/** 1,234 as it is, 12,345 as 12.3k: never wider than six characters. */
+/** Return 1,234 as it is and 12,345 as 12.3k: never more than six characters. */
 export function short(n) {
   const size = Math.abs(n || 0);
   if (size < 10_000) return size && size < 10 && size % 1 ? (n).toFixed(1) : whole.format(Math.round(n || 0));
@@ -41,7 +41,7 @@ export function seconds(value) {
   return duration(value * 1000);
 }
 
-/** A power of ten as an axis says it: 100 s, 1 s, 10 ms. */
+/** Return a power of ten as the label of an axis: 100 s, 1 s, 10 ms. */
 export function decade(value) {
   const [size, unit] = value > 0.5 ? [value, "s"] : value > 0.0005 ? [value * 1e3, "ms"] : [value * 1e6, "µs"];
   return `${whole.format(Number(size.toPrecision(3)))} ${unit}`;
@@ -62,12 +62,12 @@ export function ago(at, now = nodeNow()) {
   return gap > 0 ? `${duration(gap)} ago` : `in ${duration(-gap)}`;
 }
 
-/** 16 Nov 2026, 00:11:54, in the time of this place, whose name stands below the pages. */
+/** Return 16 Nov 2026, 00:11:54, in the time zone of the browser, which is named below the list of pages. */
 export const exact = (ms) => new Date(ms).toLocaleString("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
-/** A time: how long ago in the text, the exact one on hover. It keeps itself right. */
+/** An element with a time: how long ago as its text, the exact time on hover. The text is kept up to date. */
 export function when(ms) {
   if (ms === null || ms === undefined) return h("span", { class: "muted" }, "–");
   const date = new Date(ms);
@@ -81,13 +81,13 @@ setInterval(() => {
   }
 }, 1000);
 
-/** For an <input type=datetime-local>, in the time of this place. */
+/** Return the value of an <input type=datetime-local>, in the time zone of the browser. */
 export function localInput(ms) {
   const date = new Date(ms - new Date(ms).getTimezoneOffset() * MINUTE);
   return date.toISOString().slice(0, 19);
 }
 export const fromInput = (text) => (text ? new Date(text).getTime() : undefined);
 
-/** A name in a path. */
+/** Return a name as a segment of a path. */
 export const seg = (name) => encodeURIComponent(name).replace(/\./g, (dot) => (/^\.+$/.test(name) ? "%2E" : dot));
 export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;

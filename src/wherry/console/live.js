@@ -1,40 +1,40 @@
-// One stream of figures for all charts: counters come in, rates and histories come out. Pages listen.
+// One stream of figures for all charts: turns counters into rates and histories, and calls the listeners of the pages.
 
 import { Problem, recall, remember, stream } from "./api.js";
 import { setClock } from "./format.js";
 
 const KEPT = 300; // points of the totals: five minutes
 const SPARK = 60; // points of each topic
-const OVER = 3; // looks that a rate is the mean of: batches make single seconds jump
+const OVER = 3; // samples that a rate is the mean of: batches make single seconds jump
 const PLACE = "wherry.history";
 
 export const live = { figures: null, totals: [], topics: new Map(), subs: new Map(), state: "connecting" };
 const listeners = new Set();
 let past = [], ending = null, onLocked = () => {};
 
-/** Hear of every look, the last one at once; with `always` also of every change of state, figures or not. Returns how to stop. */
+/** Call `fn` with the last sample now and with each new one; with `always` also at each change of the connection. Returns a function that stops this. */
 export function listen(fn, always = false) {
   const each = { fn, always };
   listeners.add(each);
-  hear(each);
+  notify(each);
   return () => listeners.delete(each);
 }
-export const locked = (fn) => (onLocked = fn);
+export const whenLocked = (fn) => (onLocked = fn);
 
-/** A listener that fails is told of as an error of the page; it must not end the stream for the others. */
-function hear({ fn, always }) {
+/** Call a listener. If it fails, the error is reported as one of the page, and the stream goes on for the others. */
+function notify({ fn, always }) {
   if (!live.figures && !always) return;
   try { fn(live); } catch (fault) { reportError(fault); }
 }
 
-function tell() {
-  for (const each of [...listeners]) if (listeners.has(each)) hear(each);
+function notifyAll() {
+  for (const each of [...listeners]) if (listeners.has(each)) notify(each);
 }
 
 const counted = (each, name) => (each && each.counters[name]) || 0;
 const settledOf = (sub) => counted(sub, "acked");
 
-/** What took how long between two looks: the bound below which a share of it was, within its bucket. */
+/** Return the time that a share of the events between two samples took at most, by their histograms. */
 export function quantile(now, then, share) {
   if (!now) return null;
   const gained = now.counts.map((n, i) => n - (then ? then.counts[i] : 0));
@@ -103,10 +103,10 @@ function take(figures) {
   live.figures = figures;
   past = [...past, figures].slice(-OVER);
   live.state = "live";
-  tell();
+  notifyAll();
 }
 
-/** Follow the stream, and come back to it when it breaks. */
+/** Follow the stream, and connect again when it breaks. */
 export async function follow() {
   ending?.abort();
   const mine = (ending = new AbortController());
@@ -123,19 +123,19 @@ export async function follow() {
       if (fault.status === 401) {
         live.state = "locked";
         onLocked(fault);
-        return tell();
+        return notifyAll();
       }
     }
     if (mine.signal.aborted) return;
     live.state = "lost";
-    tell();
+    notifyAll();
     await new Promise((done) => setTimeout(done, pause));
     pause = Math.min(pause * 2, 5000);
   }
 }
 
-/** A new key sees other topics: begin anew. */
-export function forget(state = "connecting") {
+/** Delete all figures and stop: another key sees other topics. */
+export function reset(state = "connecting") {
   ending?.abort();
   live.state = state;
   past = [];
@@ -144,7 +144,7 @@ export function forget(state = "connecting") {
   live.topics.clear();
   live.subs.clear();
   remember(PLACE, "");
-  tell();
+  notifyAll();
 }
 
 addEventListener("pagehide", () => remember(PLACE, live.figures ? JSON.stringify({ totals: live.totals, topics: [...live.topics], subs: [...live.subs] }) : ""));
@@ -155,4 +155,4 @@ try {
     live.topics = new Map(kept.topics);
     live.subs = new Map(kept.subs);
   }
-} catch { /* an old shape of it: begin anew */ }
+} catch { /* it was kept by another version: begin without it */ }

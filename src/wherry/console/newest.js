@@ -1,18 +1,18 @@
-// The newest messages of a topic. A log is read forwards: so look at its last offsets, and at twice as many while too few are kept.
+// The newest messages of a topic. A log is read forwards: so read its last offsets, and twice as many while too few messages are found.
 
 import { get, query } from "./api.js";
 
-const PARTITIONS = 16; // looked at together
+const PARTITIONS = 16; // read together
 const LIMIT = 1_000; // messages of one call
-const CALLS = 24; // of one partition before we show what there is and offer the rest
+const CALLS = 24; // of one partition; then the page shows the messages found so far and a button for the rest
 
-/** Messages below `end`, newest first, and where to go on: null when there are none before. */
+/** Return messages below `end`, newest first, and the `end` of the next call: null when there are none before. */
 async function below(path, { partition, first, end }, wanted) {
   let found = [], wide = wanted;
   for (let calls = 0; found.length < wanted && end > first && calls < CALLS; calls++) {
     const start = Math.max(first, end - wide);
     const { chunk, whole } = await between(path, partition, start, end, wide > wanted);
-    if (!whole) { wide = Math.max(wanted, Math.floor(wide / 4)); continue; } // too much at once: its newest are not in it
+    if (!whole) { wide = Math.max(wanted, Math.floor(wide / 4)); continue; } // more than one call returns: its newest messages are missing
     found = [...found, ...chunk.reverse()];
     end = start;
     wide *= 2;
@@ -21,7 +21,7 @@ async function below(path, { partition, first, end }, wanted) {
   return { found, end: end > first ? end : null };
 }
 
-/** What is kept from one offset to another; with `once` by one call, and `whole` tells whether that was all. */
+/** Return the messages from one offset to another; with `once` by one call only, then `whole` is whether these are all of them. */
 async function between(path, partition, start, end, once) {
   const chunk = [];
   let ask = { partition, start, limit: LIMIT };
@@ -34,7 +34,7 @@ async function between(path, partition, start, end, once) {
   }
 }
 
-/** The newest of one partition, or of all (""). `next` is where each goes on; `where` and `about` say which were looked at. */
+/** Return the newest messages of one partition, or of all (""), and `next`, where each partition goes on; `where` and `about` name the partitions, for people. */
 export async function newest(path, partition, next, wanted) {
   const all = partition === "", { config } = all ? await get(path) : { config: {} };
   const known = (await get(`${path}/partitions${query(all ? { first: 0, limit: LIMIT } : { first: partition, limit: 1 })}`)).partitions;
@@ -55,7 +55,7 @@ export async function newest(path, partition, next, wanted) {
     if (at !== null) rest.push([place.partition, at]);
   });
   const some = filled.length > PARTITIONS || config.partitions > LIMIT, names = seen.map((each) => each.partition).join(", ");
-  const where = !all ? `Partition ${partition}` : some ? `What was looked at (partitions ${names})` : "This topic";
+  const where = !all ? `Partition ${partition}` : some ? `What was read (partitions ${names})` : "This topic";
   const about = !all || config.partitions === 1 ? "" : some ? `of partitions ${names} only: choose one to see others` : "of all partitions";
   return { messages, where, next: rest.length ? rest : null, about };
 }

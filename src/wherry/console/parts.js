@@ -1,7 +1,7 @@
-// What pages are made of: toasts, dialogs, forms, tables that live, empty states.
+// What pages are made of: toasts, dialogs, forms, tables that are updated in place, empty states.
 
 import { key } from "./api.js";
-import { append, arrange, h, put, say } from "./dom.js";
+import { append, arrange, h, put, setText } from "./dom.js";
 import { count } from "./format.js";
 
 export function toast(text, bad = false) {
@@ -12,7 +12,7 @@ export function toast(text, bad = false) {
   setTimeout(() => el.remove(), bad ? 12_000 : 5_000);
 }
 
-/** Run what a button does: it cannot be pressed twice, and what fails is told. */
+/** Run the work of a button: it cannot be pressed twice meanwhile, and an error is shown as a toast. */
 export async function attempt(button, work) {
   if (button) button.disabled = true;
   try {
@@ -29,7 +29,7 @@ export function button(label, onclick, kind = "") {
   return h("button", { type: "button", class: kind, onclick }, label);
 }
 
-/** A dialog; `build(close)` gives its content. Escape closes it, and the focus goes back. */
+/** Open a dialog; `build(close)` returns its content. Escape closes it, and the focus returns. */
 export function dialog(title, build, { wide = false, onclose } = {}) {
   const back = document.activeElement;
   const id = `d${Math.random().toString(36).slice(2)}`;
@@ -52,7 +52,7 @@ export function dialog(title, build, { wide = false, onclose } = {}) {
   return el;
 }
 
-/** Ask before something is gone; `name` has to be typed where much is lost. */
+/** Ask before something is deleted; with `name`, that name has to be typed. */
 export function confirmed(title, text, { action = "Delete", name = null } = {}) {
   return new Promise((answer) => {
     let agreed = false;
@@ -84,7 +84,7 @@ export function select(name, options, chosen, props) {
   return el;
 }
 
-/** A line to copy. Where the broker asks for keys a call says who asks, by a variable: a secret belongs on no screen. */
+/** A line to copy. Where the broker requires keys, a call has the key as a variable, so that no secret is on the screen. */
 export function copyLine(line) {
   const text = key() && line.startsWith("curl ") ? `curl -H "Authorization: Bearer $WHERRY_KEY" ${line.slice(5)}` : line;
   const el = h("button", { type: "button", class: "plain copy", onclick: async () => {
@@ -94,7 +94,7 @@ export function copyLine(line) {
   return h("div", { class: "copyline" }, h("code", { tabIndex: 0 }, text), el);
 }
 
-/** Nothing here yet: what this place is for, and what to do next. */
+/** What to show where there is nothing yet: what this place is for, and what to do next. */
 export function empty(title, text, line, action) {
   return h("div", { class: "empty" }, h("h3", {}, title), h("p", {}, text), line && copyLine(line), action);
 }
@@ -133,14 +133,14 @@ export function liveTable(label, columns, idOf, { onrow } = {}) {
         const { line, cells } = known.get(id);
         for (const each of cells) each.update(row);
         wanted.push(line);
-        if (line.extra) wanted.push(line.extra); // what was opened under a row moves with it
+        if (line.extra) wanted.push(line.extra); // details that are open below a row move with it
       }
       arrange(body, wanted);
     },
   };
 }
 
-/** A plain table of what was asked for once. */
+/** A table that does not change. */
 export function table(label, heads, rows) {
   return h("div", { class: "tablebox" }, h("table", { "aria-label": label },
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: head.num ? "num" : "" }, head.text ?? head)))),
@@ -153,8 +153,8 @@ export function failed(root, fault) {
   put(root, h("div", { class: "empty bad" }, h("h3", {}, "This cannot be shown"), h("p", {}, fault.message)));
 }
 
-/** A line for a node with more topics than are counted one by one. */
+/** Show, on a node with more topics than the stream of figures has, how many it has. */
 export function leftOff(el, figures) {
   el.hidden = !figures.left_off;
-  say(el, `${count(figures.topics.length)} of ${count(figures.topics.length + figures.left_off)} topics are shown and counted here.`);
+  setText(el, `${count(figures.topics.length)} of ${count(figures.topics.length + figures.left_off)} topics are shown and counted here.`);
 }

@@ -8,7 +8,7 @@ const NODES_MAX = 4_000;
 const HEX_MAX = 4_096;
 const TEXT_MAX = 200_000;
 
-/** The bytes of a message as HTTP tells it. */
+/** Return the payload bytes of a message in the JSON form of HTTP. */
 export function bytesOf(message) {
   if (message.payload_base64 !== undefined && message.payload_base64 !== null)
     return Uint8Array.from(atob(message.payload_base64), (char) => char.charCodeAt(0));
@@ -34,7 +34,7 @@ function jsonOf(text) {
   } catch { return undefined; }
 }
 
-/** Words that tell what a payload is, in a cell. */
+/** Describe a payload in a few words, for a cell. */
 export function preview(message) {
   const bytes = bytesOf(message), text = textOf(bytes);
   if (!bytes.length) return "(empty)";
@@ -82,7 +82,7 @@ function tree(value, name, depth, budget) {
 
 export const jsonTree = (value) => h("div", { class: "json" }, tree(value, null, 0, { left: NODES_MAX }));
 
-/** Every way in which a payload can be read, the best one first. */
+/** Return every way in which a payload can be read, the best one first. */
 async function ways(message) {
   const bytes = bytesOf(message), text = textOf(bytes), found = [];
   const schema = message.headers?.["avro-schema"];
@@ -90,7 +90,7 @@ async function ways(message) {
     const records = await container(bytes);
     if (records) found.push(["Avro", () => [h("p", { class: "muted" }, `Object container file, ${records.values.length}${records.more ? "+" : ""} records of ${records.name}`), jsonTree(records.values)]]);
     else if (schema) found.push(["Avro", () => jsonTree(decoded(JSON.parse(schema), bytes))]);
-  } catch (fault) { found.push(["Avro", () => h("p", { class: "bad-text" }, `This is no Avro by its schema: ${fault.message}`)]); }
+  } catch (fault) { found.push(["Avro", () => h("p", { class: "bad-text" }, `This is not Avro by its schema: ${fault.message}`)]); }
   const json = jsonOf(text);
   if (json !== undefined) found.push(["JSON", () => jsonTree(json)]);
   if (text !== null) found.push(["Text", () => h("pre", { tabIndex: 0 }, text.slice(0, TEXT_MAX) + (text.length > TEXT_MAX ? " …" : ""))]);

@@ -1,22 +1,22 @@
-// The frame: who looks, where they are, and how they get about. Each page is a module with a function that shows it.
+// The frame of all pages: navigation, theme, sign-in, keyboard. Each page is a module in pages/ with a function that shows it.
 
-import { get, key, onLocked, setAgain, setKey } from "./api.js";
-import { h, icon, put, say } from "./dom.js";
+import { get, key, onLocked, setDraft, setKey } from "./api.js";
+import { h, icon, put, setText } from "./dom.js";
 import { zone } from "./format.js";
-import { follow, forget, listen, live, locked } from "./live.js";
+import { follow, listen, live, reset, whenLocked } from "./live.js";
 import { button, dialog, failed, field, input, toast } from "./parts.js";
-import { show as clusterPage } from "./page-cluster.js";
-import { show as connectionsPage } from "./page-connections.js";
-import { show as deadPage } from "./page-dead.js";
-import { show as keysPage } from "./page-keys.js";
-import { show as messagesPage } from "./page-messages.js";
-import { show as overviewPage } from "./page-overview.js";
-import { show as pipelinesPage } from "./page-pipelines.js";
-import { show as publishPage } from "./page-publish.js";
-import { show as schedulePage } from "./page-schedule.js";
-import { show as subscriptionsPage } from "./page-subscriptions.js";
-import { show as topicPage } from "./page-topic.js";
-import { show as topicsPage } from "./page-topics.js";
+import { show as clusterPage } from "./pages/cluster.js";
+import { show as connectionsPage } from "./pages/connections.js";
+import { show as deadPage } from "./pages/dead.js";
+import { show as keysPage } from "./pages/keys.js";
+import { show as messagesPage } from "./pages/messages.js";
+import { show as overviewPage } from "./pages/overview.js";
+import { show as pipelinesPage } from "./pages/pipelines.js";
+import { show as publishPage } from "./pages/publish.js";
+import { show as schedulePage } from "./pages/schedule.js";
+import { show as subscriptionsPage } from "./pages/subscriptions.js";
+import { show as topicPage } from "./pages/topic.js";
+import { show as topicsPage } from "./pages/topics.js";
 
 const PAGES = [
   ["", "Overview", overviewPage, "overview", "o"],
@@ -38,7 +38,7 @@ const main = h("main", { id: "main", tabIndex: -1 });
 const links = new Map();
 const status = h("span", { class: "status", role: "status" }, h("i", { class: "pulse" }), h("span", {}, "connecting"));
 const deadCount = h("b", { class: "count num", hidden: true });
-const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: leaveAll }, icon("out"));
+const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: endSession }, icon("out"));
 const nav = h("nav", { id: "nav", "aria-label": "Pages" }, PAGES.map(([path, name, , image]) => {
   const link = h("a", { href: `#/${path}` }, icon(image), h("span", {}, name), path === "dead" && deadCount);
   links.set(path, link);
@@ -61,15 +61,15 @@ listen(() => {
   document.body.classList.toggle("stale", live.state === "lost" || live.state === "locked");
   const words = { live: "live", lost: "reconnecting …", locked: "locked", connecting: "connecting" };
   status.className = `status ${live.state}`;
-  say(status.lastChild, words[live.state]);
+  setText(status.lastChild, words[live.state]);
   const dead = (live.figures?.topics || []).reduce((sum, each) => sum + each.dead, 0);
   deadCount.hidden = !dead;
-  say(deadCount, dead > 999 ? "999+" : dead);
+  setText(deadCount, dead > 999 ? "999+" : dead);
   signOut.hidden = !key();
 }, true);
 
 const skip = document.querySelector(".skip");
-skip.addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // its address is no page
+skip.addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // its address is not that of a page
 
 // -------------------------------------------------------------------------------------------------------- light, dark
 
@@ -81,51 +81,51 @@ function paint(name) {
 }
 function switchTheme() {
   const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
-  try { localStorage.setItem("wherry.theme", next); } catch { /* it counts until the page is left */ }
+  try { localStorage.setItem("wherry.theme", next); } catch { /* the choice is lost with the page */ }
   paint(next);
 }
 function chosenTheme() { try { return localStorage.getItem("wherry.theme"); } catch { return "auto"; } }
 paint(THEMES.includes(chosenTheme()) ? chosenTheme() : "auto");
 
-// -------------------------------------------------------------------------------------------------------- where we are
+// -------------------------------------------------------------------------------------------------------- navigation
 
-let leave = [], turn = 0;
+let onLeave = [], visit = 0;
 function navigate() {
   const [path, text = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const names = path.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
   const found = PAGES.find(([each]) => each === names[0]) || PAGES[0];
-  leave.forEach((fn) => fn());
-  leave = [];
+  onLeave.forEach((fn) => fn());
+  onLeave = [];
   openMenu(false);
   for (const [each, link] of links) if (each === found[0]) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   document.title = `${names[1] || found[1]} · Wherry`;
-  const mine = ++turn, here = [];
-  leave = here;
+  const mine = ++visit, endings = [];
+  onLeave = endings;
   const root = put(main, h("div", { class: `page page-${found[3]}` })).firstChild;
   const place = {
     root, names, query: new URLSearchParams(text),
-    live: (fn) => here.push(listen(fn)),
-    onleave: (fn) => here.push(fn),
-    here: () => mine === turn,
-    again: () => { if (mine === turn) navigate(); },
+    live: (fn) => endings.push(listen(fn)),
+    onleave: (fn) => endings.push(fn),
+    isShown: () => mine === visit,
+    reload: () => { if (mine === visit) navigate(); },
   };
   const view = names[0] === "topics" && names[1] ? topicPage : found[2];
-  Promise.resolve().then(() => view(place)).catch((fault) => { if (place.here()) failed(root, fault); });
+  Promise.resolve().then(() => view(place)).catch((fault) => { if (place.isShown()) failed(root, fault); });
   main.scrollTo?.(0, 0);
 }
 addEventListener("hashchange", () => { navigate(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 
-// -------------------------------------------------------------------------------------------------------- who looks
+// -------------------------------------------------------------------------------------------------------- sign-in
 
-/** What the key showed goes with it: the page, its history, what was to be published again. */
-function leaveAll() {
+/** Sign out: delete all that the key showed, which is the page, its history and the message to publish again. */
+function endSession() {
   setKey("");
-  setAgain(null);
-  leave.forEach((fn) => fn());
-  leave = [];
-  turn++;
+  setDraft(null);
+  onLeave.forEach((fn) => fn());
+  onLeave = [];
+  visit++;
   put(main);
-  forget("locked");
+  reset("locked");
   askForKey();
 }
 
@@ -146,15 +146,15 @@ function askForKey(why) {
       await get("/v1/figures", { quiet: true });
       done = true;
       close();
-    } catch (fault) { setKey(before); say(notice, fault.message); token.select(); }
+    } catch (fault) { setKey(before); setText(notice, fault.message); token.select(); }
   } },
-    h("p", {}, "It is kept in this tab until you close it, and sent as a header. The first key lies in the file ", h("code", {}, "admin.key"), " of the data directory."),
+    h("p", {}, "It is kept in this tab until you close it, and sent as a header. The first key is in the file ", h("code", {}, "admin.key"), " of the data directory."),
     field("API key", token), notice,
     h("footer", {}, h("button", { type: "submit", class: "primary" }, "Sign in"))),
-  { onclose: () => { asking = false; if (!done) return askForKey(); forget(); follow(); navigate(); } });
+  { onclose: () => { asking = false; if (!done) return askForKey(); reset(); follow(); navigate(); } });
 }
 onLocked(askForKey);
-locked(askForKey);
+whenLocked(askForKey);
 
 // -------------------------------------------------------------------------------------------------------- keyboard
 
@@ -175,7 +175,7 @@ addEventListener("keydown", (event) => {
     const search = main.querySelector("[data-search]");
     if (search) search.focus(); else location.hash = "#/messages";
   } else if (event.key === "n" && main.querySelector("[data-new]")) {
-    event.preventDefault(); // else the letter lands in the field that gets the focus
+    event.preventDefault(); // else the letter is typed into the field that gets the focus
     main.querySelector("[data-new]").click();
   }
 });

@@ -1,11 +1,11 @@
-// Make or change a topic or a subscription.
+// The forms that create or change a topic or a subscription.
 
 import { patch, put } from "./api.js";
 import { h } from "./dom.js";
 import { count, seg } from "./format.js";
 import { attempt, button, dialog, field, input, select, toast } from "./parts.js";
 
-/** 65,535 and 65535 are the same; what is no number goes to the broker as it is, whose error names the field. */
+/** Read a whole number: 65,535 and 65535 are the same. Other text is sent to the broker as it is, whose error names the field. */
 const whole = (control) => {
   const text = control.value.replace(/[,\s]/g, "");
   return text === "" ? null : /^-?\d+$/.test(text) ? Number(text) : control.value;
@@ -27,9 +27,9 @@ export function topicForm(config, done) {
   const expired = select("expired", ["drop", "dead-letter"], is.expired);
   const persistent = h("input", { type: "checkbox", checked: is.persistent });
   const age = field("Keep for, milliseconds", keepMs), room = field("Keep, bytes a partition", keepBytes);
-  const turn = () => { age.hidden = keep.value !== "age"; room.hidden = keep.value !== "bytes"; };
-  keep.addEventListener("change", turn);
-  turn();
+  const update = () => { age.hidden = keep.value !== "age"; room.hidden = keep.value !== "bytes"; };
+  keep.addEventListener("change", update);
+  update();
   const go = h("button", { type: "submit", class: "primary" }, config ? "Save" : "Create");
   dialog(config ? `Change ${config.name}` : "New topic", (close) => h("form", { onsubmit: (event) => {
     event.preventDefault();
@@ -47,7 +47,7 @@ export function topicForm(config, done) {
     });
   } },
     h("div", { class: "form" },
-      h("div", { class: "all" }, field("Name", name)), field("Order", order), field("Partitions", partitions, config ? "There may be more later, not fewer." : null),
+      h("div", { class: "all" }, field("Name", name)), field("Order", order), field("Partitions", partitions, config ? "Partitions can be added later, not removed." : null),
       field("Keep messages", keep), age, room,
       field("Messages at most", messages), field("Bytes at most", size), field("What does not fit", overflow),
       field("Largest payload, bytes", payload), field("Dead letters at most", dead), field("What expires", expired),
@@ -79,7 +79,7 @@ export function subscriptionForm(topic, config, done) {
     });
   } },
     h("div", { class: "form" }, h("div", { class: "all" }, field("Name", name)), field("Begins at", start), field("Partitions to consumers", assignment),
-      field("Lease, milliseconds", lease), field("Attempts", attempts, "Then it is a dead letter."), field("First retry after, milliseconds", first),
+      field("Lease, milliseconds", lease), field("Attempts", attempts, "Then the message is a dead letter."), field("First retry after, milliseconds", first),
       field("Cut off beyond, messages", messages), field("Cut off beyond, bytes", size),
       h("div", { class: "all" }, field("Messages of a key in order", keyed))),
     h("footer", {}, button("Cancel", close), go)), { wide: true });

@@ -2,7 +2,7 @@
 
 Making, writing and reading an Arrow object costs some microseconds each, whatever it holds. That is nothing for a batch
 of a thousand messages, and most of the price of a lone one. So a few messages stay Python values on their whole way:
-decided, journaled, applied, leased and delivered. Whoever needs columns asks for `batch`, which makes them once.
+decided, journaled, applied, leased and delivered. Code that needs columns reads `batch`, which makes them once.
 
     columns   bit set of the columns, as `schema.presence` gives it
     values    by name of the column, in the order of `schema.STORED`: one Python value for each message

@@ -1,1 +1,1 @@
-"""The other world: the real broker on a seeded clock and a seeded disk that lies, tears and dies."""
+"""The simulator: the real broker, its wires and clients on a clock, a disk and a network made from one seed."""

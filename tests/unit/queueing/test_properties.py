@@ -16,11 +16,11 @@ def test_properties_have_these_bytes_both_ways(value, raw):
     assert properties.encode(value) == raw
     assert properties.decode(raw) == value
     assert properties.are_whole(raw)
-    skimmed = properties.used_properties(raw)
-    assert skimmed.raw == raw
+    used = properties.used_properties(raw)
+    assert used.raw == raw
     for name in ("delivery_mode", "priority", "expiration", "reply_to", "user_id", "message_id"):
-        assert getattr(skimmed, name) == getattr(value, name)
-    assert skimmed.headers == (b"" if value.headers is None else table.encode_table(value.headers))
+        assert getattr(used, name) == getattr(value, name)
+    assert used.headers == (b"" if value.headers is None else table.encode_table(value.headers))
 
 
 @pytest.mark.parametrize(("value", "raw"), PROPERTIES)

@@ -97,11 +97,11 @@ class OffsetSet:
         return start >= self.floor and (not self.above or self.above.range_cardinality(start, stop) == 0)
 
     def has_all_of(self, some: BitMap64) -> bool:
-        """Return whether all members of a bitmap, which has some, are in the set."""
+        """Return whether all members of a bitmap that is not empty are in the set."""
         return some.max() < self.floor or (some.min() >= self.floor and some.issubset(self.above))
 
     def has_no_one_of(self, some: BitMap64) -> bool:
-        """Return whether no member of a bitmap, which has some, is in the set."""
+        """Return whether no member of a bitmap that is not empty is in the set."""
         return some.min() >= self.floor and self.above.isdisjoint(some)
 
     def add_set(self, some: BitMap64) -> None:

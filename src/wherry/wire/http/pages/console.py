@@ -19,6 +19,7 @@ TABLE = EndpointGroup("system")
 
 FOLDER = Path(__file__).parents[3] / "console"
 PAGE = "index.html"
+PAGES = "pages"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 POLICY = (
@@ -44,7 +45,16 @@ async def console(call: ApiCall) -> Answer:
 @TABLE.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
 async def console_file(call: ApiCall) -> Answer:
     """Get a file of the web console."""
-    name = call["file"]
+    return _file(call["file"])
+
+
+@TABLE.add("GET", "/console/pages/{file}", "none", gives=(TYPES[".js"],), answers={200: (TYPES[".js"],)})
+async def console_page(call: ApiCall) -> Answer:
+    """Get the module of a page of the web console."""
+    return _file(f"{PAGES}/{call['file']}")
+
+
+def _file(name: str) -> Response:
     kind = TYPES.get(Path(name).suffix)
     if kind is None or name not in _files():
         raise HttpError("not-found", f"no file {name} is here")
@@ -53,5 +63,6 @@ async def console_file(call: ApiCall) -> Answer:
 
 @cache
 def _files() -> dict[str, bytes]:
-    """Read the files once: a name that is not in the folder cannot be requested."""
-    return {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.is_file()}
+    """Read the files once, by their paths in the folder: a name that is not there cannot be requested."""
+    found = [*FOLDER.iterdir(), *(FOLDER / PAGES).iterdir()]
+    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(found) if path.is_file()}

@@ -1,26 +1,26 @@
-// What comes when: a timeline to zoom into, and each message with a way to cancel it or to move it.
+// Scheduled messages on a timeline to zoom into; each of them can be cancelled or moved.
 
-import { del, get, patch, query as asQuery } from "./api.js";
-import { h, put, s } from "./dom.js";
-import { ago, count, exact, fromInput, localInput, nodeNow, plural, seg, when } from "./format.js";
-import { attempt, button, confirmed, dialog, empty, field, input, loading, page, select, table, toast } from "./parts.js";
-import { topicNames } from "./page-messages.js";
-import { preview } from "./payload.js";
+import { del, get, patch, query as asQuery } from "../api.js";
+import { h, put, s } from "../dom.js";
+import { ago, count, exact, fromInput, localInput, nodeNow, plural, seg, when } from "../format.js";
+import { attempt, button, confirmed, dialog, empty, field, input, loading, page, select, table, toast } from "../parts.js";
+import { topicNames } from "./messages.js";
+import { preview } from "../payload.js";
 
 const SPAN_MAX = 20 * 31_557_600_000; // twenty years
 const LIMIT = 1_000, LISTED = 100, BINS = 60, MARKS_MAX = 80;
 const SPANS = [["15 min", 900_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["1 d", 86_400_000], ["7 d", 604_800_000], ["30 d", 2_592_000_000]];
 const HEIGHT = 150, BASE = 122;
-const WHEEL_MS = 150; // after the last turn of the wheel the range is asked for
-const RELOAD_MS = 2_000; // what came due leaves the list, this often at most
+const WHEEL_MS = 150; // after the last turn of the wheel the range is loaded
+const RELOAD_MS = 2_000; // messages that became due leave the list, this often at most
 
 const HATCH = () => s("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse" }, s("path", { d: "M0 7L7 0" }));
 
-export async function show({ root, query, here, onleave }) {
+export async function show({ root, query, isShown, onleave }) {
   put(root, loading());
   const topics = await topicNames();
-  if (!here()) return;
-  if (!topics.length) return put(root, page("Schedule"), empty("No topics yet", "Messages with a due time stand here before they are handed over.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
+  if (!isShown()) return;
+  if (!topics.length) return put(root, page("Schedule"), empty("No topics yet", "Messages with a due time are listed here until they are delivered.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
   const best = query.get("topic") || (topics.find((each) => each.order === "timeline") || topics[0]).name;
   const topic = select("topic", topics.map((each) => each.name), best), sub = select("subscription", []);
   const state = { from: nodeNow(), span: 3_600_000, rows: [], until: null, topic: "" };
@@ -28,11 +28,11 @@ export async function show({ root, query, here, onleave }) {
   const list = h("div", { class: "section" }), notice = h("p", { class: "muted num", role: "status" });
   const spans = h("div", { class: "segmented", role: "group", "aria-label": "How much time to show" }, SPANS.map(([name, ms]) => h("button", { type: "button", class: "small", "data-ms": ms, onclick: () => move(nodeNow(), ms) }, name)));
   const tools = h("div", { class: "row" }, spans, button("Earlier", () => move(state.from - state.span / 2, state.span), "small"), button("Later", () => move(state.from + state.span / 2, state.span), "small"), button("Zoom in", () => zoom(0.5, 0.5), "small"), button("Zoom out", () => zoom(2, 0.5), "small"));
-  put(root, page("Schedule", "What will be handed over, and when. Click a bar to zoom into it."), h("div", { class: "filters" }, field("Topic", topic), field("Subscription", sub)), h("section", { class: "card section" }, tools, svg, notice), list);
+  put(root, page("Schedule", "Messages that will be delivered, and when. Click a bar to zoom into it."), h("div", { class: "filters" }, field("Topic", topic), field("Subscription", sub)), h("section", { class: "card section" }, tools, svg, notice), list);
 
   const x = (at) => 8 + ((at - state.from) / state.span) * ((svg.clientWidth || 600) - 16);
-  function look(from, span) { state.from = Math.max(0, Math.round(from)); state.span = Math.min(SPAN_MAX, Math.max(1000, Math.round(span))); draw(); }
-  function move(from, span) { look(from, span); load(); }
+  function setRange(from, span) { state.from = Math.max(0, Math.round(from)); state.span = Math.min(SPAN_MAX, Math.max(1000, Math.round(span))); draw(); }
+  function move(from, span) { setRange(from, span); load(); }
   function zoomed(factor, share, go) { const span = state.span * factor; go(state.from + (state.span - span) * share, span); }
   const zoom = (factor, share) => zoomed(factor, share, move);
 
@@ -72,7 +72,7 @@ export async function show({ root, query, here, onleave }) {
     for (const each of spans.children) each.setAttribute("aria-pressed", String(Number(each.dataset.ms) === state.span));
   }
 
-  /** One call at a time; where the question changed meanwhile its answer is dropped and the new one asked. */
+  /** Load the range, by one call at a time. If the question changed meanwhile, drop the answer and load again. */
   let busy = false, stale = false, loadedAt = 0;
   const question = () => JSON.stringify([topic.value, sub.value, state.from, state.span]);
   async function load() {
@@ -83,7 +83,7 @@ export async function show({ root, query, here, onleave }) {
     const found = await attempt(null, () => get(`/v1/topics/${seg(name)}/subscriptions/${seg(sub.value)}/scheduled${asQuery({ from_ms: Math.max(state.from, nodeNow() + 1), to_ms: Math.max(state.from + state.span, nodeNow() + 2), limit: LIMIT })}`));
     busy = false;
     loadedAt = Date.now();
-    if (!here()) return;
+    if (!isShown()) return;
     if (stale || of !== question()) return load();
     if (found) fill(name, found);
   }
@@ -97,16 +97,16 @@ export async function show({ root, query, here, onleave }) {
     const focus = list.contains(document.activeElement) ? document.activeElement : null, held = focus && [focus.closest("tr")?.dataset.id, focus.textContent];
     put(list, state.rows.length
       ? table("Scheduled messages", ["Due", "Exactly", "Id", "Key", { text: "Payload", wide: true }, ""], state.rows.slice(0, LISTED).map((each) => ({ props: { "data-id": each.id }, cells: [when(each.at_ms), exact(each.at_ms), h("a", { class: "mono", href: `#/messages?topic=${seg(name)}&kind=id&what=${seg(each.id)}` }, each.id), each.key ?? "–", h("span", { class: "mono" }, preview(each)), h("span", { class: "acts" }, button("Re-time", () => retime(each), "small"), button("Cancel", () => cancel(each), "small danger"))] })))
-      : empty("Nothing is due in this range", "Look at more time, or publish a message with a due time:", `curl -X POST ${location.origin}/v1/topics/${seg(name)}/messages -H 'Content-Type: application/json' -d '{"payload": "later", "due_ms": ${nodeNow() + 600_000}}'`, h("a", { class: "button", href: `#/publish?topic=${seg(name)}` }, "Publish")),
+      : empty("Nothing is due in this range", "Zoom out, or publish a message with a due time:", `curl -X POST ${location.origin}/v1/topics/${seg(name)}/messages -H 'Content-Type: application/json' -d '{"payload": "later", "due_ms": ${nodeNow() + 600_000}}'`, h("a", { class: "button", href: `#/publish?topic=${seg(name)}` }, "Publish")),
       state.rows.length > LISTED && h("p", { class: "muted" }, `${count(state.rows.length - LISTED)} more: zoom in to see them.`));
     if (held) [...list.querySelectorAll("tr")].find((row) => row.dataset.id === held[0])?.querySelectorAll("button, a").forEach((each) => { if (each.textContent === held[1]) each.focus({ preventScroll: true }); });
   }
 
-  /** A message belongs to the topic that it was listed for, whatever is chosen now. */
+  /** Return the path of a message in the topic that it was listed for, which may not be the one chosen now. */
   const pathIn = (of, each) => `/v1/topics/${seg(of)}/messages/${seg(each.id)}`;
   async function cancel(each) {
     const of = state.topic, path = pathIn(of, each);
-    if (!(await confirmed("Cancel this message?", `${each.id} of ${of} was to come ${ago(each.at_ms)}. It will not be handed over.`, { action: "Cancel it" }))) return;
+    if (!(await confirmed("Cancel this message?", `${each.id} of ${of} was due ${ago(each.at_ms)}. It will not be delivered.`, { action: "Cancel it" }))) return;
     await attempt(null, async () => { await del(path); toast(`Cancelled ${each.id}.`); load(); });
   }
   function retime(each) {
@@ -124,11 +124,11 @@ export async function show({ root, query, here, onleave }) {
     const name = topic.value;
     clear();
     const found = await attempt(null, () => get(`/v1/topics/${seg(name)}/subscriptions`));
-    if (!found || !here() || name !== topic.value) return;
+    if (!found || !isShown() || name !== topic.value) return;
     put(sub, found.subscriptions.map((each) => h("option", { value: each.config.name }, each.config.name)));
     if (query.get("subscription") && found.subscriptions.some((each) => each.config.name === query.get("subscription"))) sub.value = query.get("subscription");
     if (sub.value) return load();
-    put(list, empty("Nobody subscribes to this topic", "A schedule is what a subscription will be handed.", `curl -X PUT ${location.origin}/v1/topics/${seg(name)}/subscriptions/workers`));
+    put(list, empty("This topic has no subscription", "A schedule lists what a subscription will get.", `curl -X PUT ${location.origin}/v1/topics/${seg(name)}/subscriptions/workers`));
   }
   function clear() {
     state.rows = [];
@@ -144,7 +144,7 @@ export async function show({ root, query, here, onleave }) {
   svg.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && document.activeElement !== svg) return; // else the page scrolls, as everywhere
     event.preventDefault();
-    zoomed(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - svg.getBoundingClientRect().left) / (svg.clientWidth || 600), look);
+    zoomed(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - svg.getBoundingClientRect().left) / (svg.clientWidth || 600), setRange);
     clearTimeout(turned);
     turned = setTimeout(load, WHEEL_MS);
   }, { passive: false });

@@ -1,22 +1,22 @@
-// One topic: what it is set up as, how it does, its partitions and subscriptions.
+// One topic: its settings, its charts, its partitions and subscriptions.
 
-import { del, get } from "./api.js";
-import { lineChart } from "./charts.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count, duration, plural, rate, seg, short } from "./format.js";
-import { attempt, badge, button, confirmed, empty, facts, failed, liveTable, loading, page, table, toast } from "./parts.js";
-import { subscriptionForm, topicForm } from "./topic-form.js";
-import { standing } from "./page-subscriptions.js";
+import { del, get } from "../api.js";
+import { lineChart } from "../charts.js";
+import { h, put, setText } from "../dom.js";
+import { bytes, count, duration, plural, rate, seg, short } from "../format.js";
+import { attempt, badge, button, confirmed, empty, facts, failed, liveTable, loading, page, table, toast } from "../parts.js";
+import { subscriptionForm, topicForm } from "../topic-form.js";
+import { standing } from "./subscriptions.js";
 
 const PARTITIONS = 50;
 
-export async function show({ root, names, live, here, again }) {
+export async function show({ root, names, live, isShown, reload }) {
   const name = names[1], path = `/v1/topics/${seg(name)}`;
   put(root, loading());
   const { config } = await get(path);
-  if (!here()) return;
+  if (!isShown()) return;
   const remove = async () => {
-    if (!(await confirmed(`Delete ${name}?`, "Its messages, subscriptions and dead letters go with it. This cannot be undone.", { name }))) return;
+    if (!(await confirmed(`Delete ${name}?`, "Its messages, subscriptions and dead letters are deleted too. This cannot be undone.", { name }))) return;
     await attempt(null, async () => { await del(path); toast(`Deleted ${name}.`); location.hash = "#/topics"; });
   };
   const series = [{ name: "published", label: "published", tone: "accent" }, { name: "delivered", label: "delivered", tone: "second" }, { name: "settled", label: "settled", tone: "third" }];
@@ -33,7 +33,7 @@ export async function show({ root, names, live, here, again }) {
   const link = (to, label) => h("a", { class: "button", href: `#/${to}?topic=${seg(name)}` }, label);
   const figures = h("p", { class: "muted num" });
   put(root,
-    page(name, null, link("messages", "Browse"), link("publish", "Publish"), link("schedule", "Schedule"), link("dead", "Dead letters"), button("Change", () => topicForm(config, again)), button("Delete", remove, "danger")),
+    page(name, null, link("messages", "Browse"), link("publish", "Publish"), link("schedule", "Schedule"), link("dead", "Dead letters"), button("Change", () => topicForm(config, reload)), button("Delete", remove, "danger")),
     figures, h("div", { class: "cards charts" }, rates.el, waiting.el), h("div", { class: "card" }, setUp),
     h("section", { class: "section" }, h("header", {}, h("h2", {}, "Subscriptions"), h("button", { class: "small", type: "button", "data-new": "", onclick: () => subscriptionForm(name, null) }, "New subscription")), subscriptions),
     h("section", { class: "section" }, h("header", {}, h("h2", {}, "Partitions"), button("Refresh", () => fill(), "small")), partitions));
@@ -55,11 +55,11 @@ export async function show({ root, names, live, here, again }) {
     rates.update(points);
     waiting.update(points);
     if (!topic) return;
-    say(figures, `${plural(topic.messages, "message")}, ${bytes(topic.bytes)} · ${count(topic.counters.published || 0)} published so far · ${plural(topic.dead, "dead letter")}`);
+    setText(figures, `${plural(topic.messages, "message")}, ${bytes(topic.bytes)} · ${count(topic.counters.published || 0)} published so far · ${plural(topic.dead, "dead letter")}`);
     const wanted = topic.subscriptions.length ? "table" : "empty";
     if (shown !== wanted) {
       shown = wanted;
-      put(subscriptions, wanted === "table" ? rows.el : empty("Nobody subscribes", "Without a subscription messages wait for nobody. Make one, then pull from it:", `curl -X PUT ${location.origin}${path}/subscriptions/workers`));
+      put(subscriptions, wanted === "table" ? rows.el : empty("No subscriptions yet", "Messages wait until there is a subscription. Create one, then pull from it:", `curl -X PUT ${location.origin}${path}/subscriptions/workers`));
     }
     if (wanted === "table") rows.update(topic.subscriptions.map((each) => ({ ...each, topic: name, standing: standing(now, name, each), point: now.subs.get(JSON.stringify([name, each.name]))?.at(-1) || {} })));
   });

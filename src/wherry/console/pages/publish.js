@@ -1,19 +1,19 @@
-// Publish by hand: one message, or many alike.
+// Publish by hand: one message, or many equal ones.
 
-import { again as kept, post } from "./api.js";
-import { h, put } from "./dom.js";
-import { count, fromInput, localInput, nodeNow, plural, seg } from "./format.js";
-import { attempt, button, copyLine, empty, field, input, loading, page, select, toast } from "./parts.js";
-import { topicNames } from "./page-messages.js";
+import { draft, post } from "../api.js";
+import { h, put } from "../dom.js";
+import { count, fromInput, localInput, nodeNow, plural, seg } from "../format.js";
+import { attempt, button, copyLine, empty, field, input, loading, page, select, toast } from "../parts.js";
+import { topicNames } from "./messages.js";
 
 const COUNT_MAX = 10_000;
 
-export async function show({ root, query, here }) {
+export async function show({ root, query, isShown }) {
   put(root, loading());
   const topics = await topicNames();
-  if (!here()) return;
-  if (!topics.length) return put(root, page("Publish"), empty("No topics yet", "A message goes to a topic: make one first.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
-  const again = query.get("again") ? kept() : {};
+  if (!isShown()) return;
+  if (!topics.length) return put(root, page("Publish"), empty("No topics yet", "A message is published to a topic: create one first.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
+  const again = query.get("again") ? draft() : {};
   const topic = select("topic", topics.map((each) => each.name), query.get("topic") || topics[0].name);
   const payload = h("textarea", { name: "payload", rows: 7, spellcheck: false, value: again.payload ?? '{"order": 1041, "items": 3}', autofocus: true });
   const format = select("format", [["text", "text or JSON, as it is"], ["base64", "bytes, as base64"]], again.payload_base64 ? "base64" : "text");
@@ -62,7 +62,7 @@ export async function show({ root, query, here }) {
     h("form", { class: "card section", onsubmit: send },
       h("div", { class: "form" }, field("Topic", topic), field("Payload is", format), field("How many", many, `1 to ${count(COUNT_MAX)}`)),
       field("Payload", payload),
-      h("div", { class: "form" }, field("Key", key, "Messages of a key go to one partition."), field("Id", id, "Twice the same id is refused."), field("Priority", priority, "Smallest first, on topics ordered by it."), field("Due", due, "Not handed over before."), field("Expires", expires)),
+      h("div", { class: "form" }, field("Key", key, "Messages of a key go to one partition."), field("Id", id, "A second message with the same id is refused."), field("Priority", priority, "Smallest first, in topics of the order priority."), field("Due", due, "Not delivered before."), field("Expires", expires)),
       h("div", { class: "row" }, h("span", { class: "muted" }, "Due"), button("in 1 min", soon(60_000), "small"), button("in 1 h", soon(3_600_000), "small"), button("tomorrow", soon(86_400_000), "small"), button("now", () => { due.value = ""; }, "small"), button("Add a header", () => addHeader().querySelector("input").focus(), "small")),
       headers, h("div", { class: "row" }, go)), notice);
 }

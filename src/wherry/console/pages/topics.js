@@ -1,10 +1,10 @@
-// All topics: find one, make one.
+// All topics: find one, create one.
 
-import { h, put } from "./dom.js";
-import { seg } from "./format.js";
-import { empty, field, input, page } from "./parts.js";
-import { topicTable } from "./page-overview.js";
-import { topicForm } from "./topic-form.js";
+import { h, put } from "../dom.js";
+import { seg } from "../format.js";
+import { empty, field, input, page } from "../parts.js";
+import { topicTable } from "./overview.js";
+import { topicForm } from "../topic-form.js";
 
 export function show({ root, live, query }) {
   const create = () => topicForm(null, (name) => (location.hash = `#/topics/${seg(name)}`));
@@ -18,7 +18,7 @@ export function show({ root, live, query }) {
     const wanted = last.figures.topics.length ? "table" : "empty";
     if (wanted !== shown) {
       shown = wanted;
-      put(place, wanted === "table" ? topics.el : empty("No topics yet", "Make the first one here, or from a shell:", "wherry topic create orders --partitions 4", h("button", { class: "primary", type: "button", onclick: create }, "New topic")));
+      put(place, wanted === "table" ? topics.el : empty("No topics yet", "Create the first one here, or from a shell:", "wherry topic create orders --partitions 4", h("button", { class: "primary", type: "button", onclick: create }, "New topic")));
     }
     if (wanted === "table") topics.update(last, (each) => each.name.toLowerCase().includes(search.value.toLowerCase()));
   };

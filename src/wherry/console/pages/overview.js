@@ -1,9 +1,9 @@
-// How the broker is doing, at a glance: rates, latency, lag, and each topic with its last minute.
+// The broker at a glance: rates, latency, lag, and each topic with its last minute.
 
-import { lineChart, sparkline, stateBar, TIMES } from "./charts.js";
-import { h, put, say } from "./dom.js";
-import { bytes, count, decade, duration, rate, seconds, seg, short } from "./format.js";
-import { badge, empty, leftOff, liveTable, page } from "./parts.js";
+import { lineChart, sparkline, stateBar, TIMES } from "../charts.js";
+import { h, put, setText } from "../dom.js";
+import { bytes, count, decade, duration, rate, seconds, seg, short } from "../format.js";
+import { badge, empty, leftOff, liveTable, page } from "../parts.js";
 
 const TILES = [
   ["Published", (t) => rate(t.published)],
@@ -28,7 +28,7 @@ export function topicTable() {
     { head: "Ready", num: true, text: (row) => short(point(now, row).ready) },
     { head: "Leased", num: true, text: (row) => short(point(now, row).leased) },
     { head: "Scheduled", num: true, text: (row) => short(point(now, row).scheduled) },
-    { head: "Dead", num: true, make: (topic) => { const link = h("a", { href: `#/dead?topic=${seg(topic.name)}` }); return { el: link, update: (row) => { say(link, short(row.dead)); link.className = row.dead ? "bad-text" : "muted"; } }; } },
+    { head: "Dead", num: true, make: (topic) => { const link = h("a", { href: `#/dead?topic=${seg(topic.name)}` }); return { el: link, update: (row) => { setText(link, short(row.dead)); link.className = row.dead ? "bad-text" : "muted"; } }; } },
     { head: "Oldest ready", num: true, text: (row) => (point(now, row).lagMs ? duration(point(now, row).lagMs) : "–") },
     { head: "Size", num: true, text: (row) => bytes(row.bytes) },
   ], (row) => row.name);
@@ -49,16 +49,16 @@ export function show({ root, live }) {
   let shown = null;
   live((now) => {
     const latest = now.totals.at(-1);
-    if (latest) TILES.forEach(([, text, alarm], i) => { say(values[i].lastChild, text(latest)); values[i].classList.toggle("alarm", Boolean(alarm?.(latest))); });
+    if (latest) TILES.forEach(([, text, alarm], i) => { setText(values[i].lastChild, text(latest)); values[i].classList.toggle("alarm", Boolean(alarm?.(latest))); });
     for (const chart of [rates, latency, waiting, lag]) chart.update(now.totals);
     const wanted = now.figures.topics.length ? "table" : "empty";
     if (shown !== wanted) {
       shown = wanted;
-      put(place, wanted === "table" ? topics.el : empty("No topics yet", "A topic keeps messages for those who subscribe to it. Make one here, or from a shell:", `curl -X PUT ${location.origin}/v1/topics/orders -H 'Content-Type: application/json' -d '{"partitions": 4}'`, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
+      put(place, wanted === "table" ? topics.el : empty("No topics yet", "A topic keeps messages for its subscriptions. Create one here, or from a shell:", `curl -X PUT ${location.origin}/v1/topics/orders -H 'Content-Type: application/json' -d '{"partitions": 4}'`, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
     }
     if (wanted === "table") topics.update(now);
     const broker = now.figures.broker;
-    say(node, broker ? `${count(broker.connections)} connections · journal ${bytes(broker.journal_bytes)} · cache ${bytes(broker.cache_bytes)} of ${bytes(broker.cache_bytes_max)}` : "Latency and the figures of the node need a key that may consume all topics.");
+    setText(node, broker ? `${count(broker.connections)} connections · journal ${bytes(broker.journal_bytes)} · cache ${bytes(broker.cache_bytes)} of ${bytes(broker.cache_bytes_max)}` : "Latency and the figures of the node need a key that may consume all topics.");
     const bad = broker?.failed ? "The journal failed: nothing can be stored or confirmed. See the log of the node." : broker?.trouble ? "A flush or a checkpoint fails and is tried again. See the log of the node." : "";
     if (trouble.textContent !== bad) put(trouble, bad && badge(bad, "bad"));
   });

@@ -1,24 +1,24 @@
-// Look at messages without consuming them: by place, or found by id, key, header or time.
+// Messages without consuming them: the newest, from an offset, or found by id, key, header or time.
 
-import { del, get, query as asQuery, setAgain } from "./api.js";
-import { h, put } from "./dom.js";
-import { bytes, count, fromInput, localInput, seg, when } from "./format.js";
-import { attempt, badge, button, confirmed, copyLine, empty, facts, field, input, loading, page, select, table, toast } from "./parts.js";
-import { bytesOf, payloadView, preview } from "./payload.js";
-import { newest } from "./newest.js";
+import { del, get, query as asQuery, setDraft } from "../api.js";
+import { h, put } from "../dom.js";
+import { bytes, count, fromInput, localInput, seg, when } from "../format.js";
+import { attempt, badge, button, confirmed, copyLine, empty, facts, field, input, loading, page, select, table, toast } from "../parts.js";
+import { bytesOf, payloadView, preview } from "../payload.js";
+import { newest } from "../newest.js";
 
 const PAGE = 50;
 
-/** Topics to choose from, those that the caller may see. */
+/** Return the topics that the caller may see. */
 export async function topicNames() {
   return (await get("/v1/topics")).topics.map((each) => each.config);
 }
 
-export async function show({ root, query, here }) {
+export async function show({ root, query, isShown }) {
   put(root, loading());
   const topics = await topicNames();
-  if (!here()) return;
-  if (!topics.length) return put(root, page("Messages"), empty("No topics yet", "There is nothing to look at before there is a topic.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
+  if (!isShown()) return;
+  if (!topics.length) return put(root, page("Messages"), empty("No topics yet", "Messages are in topics: create one first.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
   const chosen = query.get("topic") || topics[0].name;
   const topic = select("topic", [...new Set([...topics.map((each) => each.name), chosen])], chosen);
   const partition = input("partition", { type: "number", min: 0, placeholder: "all", value: query.get("partition") || "" });
@@ -30,7 +30,7 @@ export async function show({ root, query, here }) {
   const split = h("div", { class: "split" }, list, detail);
   const whatField = field("What", what), partitionField = field("Partition", partition), fromField = field("From", from), toField = field("To", to);
   whatField.classList.add("big");
-  const turn = () => {
+  const update = () => {
     partitionField.hidden = !["newest", "offset"].includes(kind.value);
     whatField.hidden = ["newest", "time"].includes(kind.value);
     fromField.hidden = toField.hidden = !["time", "key", "header"].includes(kind.value);
@@ -39,15 +39,15 @@ export async function show({ root, query, here }) {
     whatField.firstChild.textContent = { offset: "Offset", id: "Id", key: "Key", header: "Header, name:value" }[kind.value] || "What";
   };
   const go = h("button", { type: "submit", class: "primary" }, "Show");
-  put(root, page("Messages", "Looking changes nothing: no delivery is counted, no order, no lease."),
+  put(root, page("Messages", "This page changes nothing: no delivery count, no order, no lease."),
     h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); search(); } }, field("Topic", topic), field("Look by", kind), whatField, partitionField, fromField, toField, go), split);
-  kind.addEventListener("change", () => { turn(); if (kind.value === "newest") search(); else if (!whatField.hidden) what.focus(); });
+  kind.addEventListener("change", () => { update(); if (kind.value === "newest") search(); else if (!whatField.hidden) what.focus(); });
   topic.addEventListener("change", () => { partition.value = ""; if (kind.value === "newest") return search(); asked++; hide(); put(list); });
-  turn();
+  update();
 
   let asked = 0;
 
-  /** What is asked for, as it stands now: an answer keeps it, whatever is chosen meanwhile. */
+  /** Return what the form asks for now. An answer keeps its question, since the form may change meanwhile. */
   const question = () => ({ topic: topic.value, kind: kind.value, what: what.value, partition: partition.value, times: { from_ms: fromInput(from.value), to_ms: fromInput(to.value) } });
 
   function ask(of, after) {
@@ -65,10 +65,10 @@ export async function show({ root, query, here }) {
     hide();
     if (!after) put(list, loading());
     const found = await attempt(go, () => ask(of, after));
-    if (!here() || mine !== asked) return; // somebody asked for something else meanwhile
-    if (!found) return after ? undefined : put(list, empty("Nothing to show", "What was asked for could not be found. Another id, key or time may do."));
+    if (!isShown() || mine !== asked) return; // the question has changed meanwhile
+    if (!found) return after ? undefined : put(list, empty("Nothing to show", "No message was found. Try another id, key or time."));
     const all = [...before, ...found.messages], latest = of.kind === "newest";
-    if (!all.length && !found.next) return put(list, empty("No messages here", latest ? `${found.where} is empty: all was settled, or nothing was published yet.` : "Nothing fits what you look for.", `curl -X POST ${location.origin}/v1/topics/${seg(of.topic)}/messages -H 'Content-Type: application/json' -d '{"payload": "hello"}'`, h("a", { class: "button", href: `#/publish?topic=${seg(of.topic)}` }, "Publish")));
+    if (!all.length && !found.next) return put(list, empty("No messages here", latest ? `${found.where} is empty: all messages were settled, or none was published yet.` : "No message fits.", `curl -X POST ${location.origin}/v1/topics/${seg(of.topic)}/messages -H 'Content-Type: application/json' -d '{"payload": "hello"}'`, h("a", { class: "button", href: `#/publish?topic=${seg(of.topic)}` }, "Publish")));
     put(list, all.length > 0 && table("Messages", ["Id", "Published", "Key", { text: "Priority", num: true }, { text: "Size", num: true }, { text: "Payload", wide: true }], all.map((message) => ({
       props: { class: "link", onclick: (event) => open(of.topic, message, event.currentTarget) },
       cells: [h("button", { type: "button", class: "plain small mono" }, message.id), when(message.published_ms), message.key ?? "–", count(message.priority), bytes(bytesOf(message).length), h("span", { class: "mono" }, preview(message))],
@@ -91,7 +91,7 @@ export async function show({ root, query, here }) {
     const path = `/v1/topics/${seg(of)}/messages/${seg(message.id)}`;
     const fate = h("p", { class: "muted" }, "…");
     const cancel = async () => {
-      if (!(await confirmed("Cancel this message?", `${message.id} of ${of} will not be handed to anybody.`, { action: "Cancel it" }))) return;
+      if (!(await confirmed("Cancel this message?", `${message.id} of ${of} will not be delivered.`, { action: "Cancel it" }))) return;
       await attempt(null, async () => { await del(path); toast(`Cancelled ${message.id}.`); search(); });
     };
     put(detail,
@@ -99,12 +99,12 @@ export async function show({ root, query, here }) {
       facts([["Partition, offset", `${message.partition}, ${count(message.offset)}`], ["Published", when(message.published_ms)], ["Key", message.key ?? "–"], ["Priority", count(message.priority)], message.due_ms !== undefined && ["Due", when(message.due_ms)], message.expires_ms !== undefined && ["Expires", when(message.expires_ms)], message.version > 1 && ["Version", String(message.version)]]),
       fate, h("section", {}, h("h3", {}, "Payload"), payloadView(message)),
       message.headers && Object.keys(message.headers).length > 0 && h("section", { class: "section" }, h("h3", {}, "Headers"), table("Headers", ["Name", { text: "Value", wide: true }], Object.entries(message.headers).map(([name, value]) => [h("span", { class: "mono" }, name), h("span", { class: "mono" }, value)]))),
-      h("div", { class: "row" }, button("Cancel message", cancel, "small danger"), button("Publish again …", () => { setAgain({ ...message, topic: of }); location.hash = `#/publish?topic=${seg(of)}&again=1`; }, "small")),
+      h("div", { class: "row" }, button("Cancel message", cancel, "small danger"), button("Publish again …", () => { setDraft({ ...message, topic: of }); location.hash = `#/publish?topic=${seg(of)}&again=1`; }, "small")),
       copyLine(`curl ${location.origin}${path}`));
     try {
-      const told = await get(`${path}/fate`);
-      put(fate, "Now ", badge(told.fate, { dead: "bad", settled: "good" }[told.fate] || "accent"), " ", Object.entries(told.subscriptions).map(([name, state]) => ` · ${name}: ${state}`));
-    } catch { put(fate, "What became of it is told to keys that may publish."); }
+      const found = await get(`${path}/fate`);
+      put(fate, "Now ", badge(found.fate, { dead: "bad", settled: "good" }[found.fate] || "accent"), " ", Object.entries(found.subscriptions).map(([name, state]) => ` · ${name}: ${state}`));
+    } catch { put(fate, "Only a key with the right “publish” can see the fate of a message."); }
   }
   search();
 }

@@ -1,23 +1,23 @@
-// Who reads, who is slow, who was cut off and why.
+// Subscriptions and their consumers: which keep up, which are slow, which were cut off and why.
 
-import { del, get } from "./api.js";
-import { h, put } from "./dom.js";
-import { bytes, count, duration, rate, seg, short, when } from "./format.js";
-import { attempt, badge, button, confirmed, empty, field, input, leftOff, liveTable, loading, page, table, toast } from "./parts.js";
-import { subscriptionForm } from "./topic-form.js";
+import { del, get } from "../api.js";
+import { h, put } from "../dom.js";
+import { bytes, count, duration, rate, seg, short, when } from "../format.js";
+import { attempt, badge, button, confirmed, empty, field, input, leftOff, liveTable, loading, page, table, toast } from "../parts.js";
+import { subscriptionForm } from "../topic-form.js";
 
 const SLOW_MS = 60_000, BEHIND_MS = 5_000;
-const SORT_MS = 15_000; // rows change places this often at most: what lives must not jump
+const SORT_MS = 15_000; // rows change places this often at most, so that the table does not jump
 
 /**
- * How a subscription does, as words and a tone: by what is ready, who is there, and where it was half a minute ago. What is
- * scheduled counts for nothing. Where the age of the oldest ready message is not known (null), slow is who would
- * need more than a minute for what is ready.
+ * Return how a subscription keeps up, as words and a tone: by its ready messages, its consumers, and its ready messages
+ * half a minute ago. Scheduled messages do not count. Where the age of the oldest ready message is not known (null), a
+ * subscription is slow if it would need more than a minute for its ready messages.
  */
 export function standing(live, topic, sub) {
   const points = live.subs.get(JSON.stringify([topic, sub.name])) || [];
   if (!sub.ready && !sub.leased) return ["keeping up", "good"];
-  if (!sub.consumers) return ["nobody consumes", "bad"];
+  if (!sub.consumers) return ["no consumer", "bad"];
   const then = points.at(-31), old = sub.ready_ms;
   if (then && (old === null || old > BEHIND_MS) && sub.ready > then.ready + 10 && sub.ready > then.ready * 1.1) return ["falling behind", "bad"];
   const pace = points.slice(-30).reduce((sum, each) => sum + each.delivered, 0) / 30;
@@ -41,7 +41,7 @@ export function show({ root, live, query }) {
     { head: "Dead", num: true, text: (row) => short(row.dead) },
   ], (row) => JSON.stringify([row.topic, row.name]), { onrow: (row, line) => open(row, line) });
   const place = h("div", {}), more = h("p", { class: "muted", hidden: true }), cut = h("div", {}), refused = h("div", {});
-  put(root, page("Subscriptions", "Each sees every message of its topic; its consumers share them."),
+  put(root, page("Subscriptions", "Each subscription gets every message of its topic; its consumers share them."),
     h("div", { class: "filters" }, field("Search", search)), place, more,
     h("section", { class: "section" }, h("h2", {}, "Cut off"), cut), h("section", { class: "section" }, h("h2", {}, "Bounds that were hit"), refused));
   let last = null, shown = null, sorted = 0, places = new Map();
@@ -52,7 +52,7 @@ export function show({ root, live, query }) {
     const wanted = all.length ? "table" : "empty";
     if (shown !== wanted) {
       shown = wanted;
-      put(place, wanted === "table" ? rows.el : empty("Nobody subscribes yet", "Make a subscription on the page of a topic, or from a shell:", `curl -X PUT ${location.origin}/v1/topics/orders/subscriptions/workers`));
+      put(place, wanted === "table" ? rows.el : empty("No subscriptions yet", "Create one on the page of a topic, or from a shell:", `curl -X PUT ${location.origin}/v1/topics/orders/subscriptions/workers`));
     }
     leftOff(more, last.figures);
     const text = search.value.toLowerCase();
@@ -63,15 +63,15 @@ export function show({ root, live, query }) {
     }
     if (wanted === "table") rows.update(all.filter((each) => `${each.topic} ${each.name}`.toLowerCase().includes(text)).sort((a, b) => places.get(id(a)) - places.get(id(b))));
     const gone = last.figures.topics.flatMap((topic) => topic.removals.map((each) => ({ ...each, topic: topic.name }))).sort((a, b) => b.at_ms - a.at_ms).slice(0, 100);
-    const told = JSON.stringify(gone);
-    if (cut.told !== told) {
-      cut.told = told;
-      put(cut, gone.length ? table("Cut off", ["Subscription", "Topic", "When", { text: "Why", wide: true }], gone.map((each) => [each.subscription, each.topic, when(each.at_ms), each.why])) : h("p", { class: "muted" }, "Nobody was cut off. A subscription that falls further behind than its buffer allows, or a webhook that cannot be reached, is removed and stands here."));
+    const removals = JSON.stringify(gone);
+    if (cut.shown !== removals) {
+      cut.shown = removals;
+      put(cut, gone.length ? table("Cut off", ["Subscription", "Topic", "When", { text: "Why", wide: true }], gone.map((each) => [each.subscription, each.topic, when(each.at_ms), each.why])) : h("p", { class: "muted" }, "No subscription was cut off. One that falls further behind than its buffer allows, or whose webhook cannot be reached, is removed and listed here."));
     }
     const hits = [...last.figures.topics.flatMap((topic) => Object.entries(topic.refused).map(([code, n]) => [topic.name, "publishes refused", code, n])), ...(last.figures.broker?.tallies || []).filter((each) => /refused|cut_off|removals/.test(each.name)).map((each) => ["(the node)", each.about.replace(/,? (since the start|by (why|the bound)).*$/, ""), Object.values(each.labels).join(", "), each.value])];
-    const heard = JSON.stringify(hits);
-    if (refused.told !== heard) {
-      refused.told = heard;
+    const refusals = JSON.stringify(hits);
+    if (refused.shown !== refusals) {
+      refused.shown = refusals;
       put(refused, hits.length ? table("Bounds that were hit", ["Topic", "What", "Bound", { text: "Since the start", num: true }], hits.map(([topic, what, code, n]) => [topic, what, code, count(n)])) : h("p", { class: "muted" }, "No publish and no request was refused since the node started."));
     }
   }
@@ -95,16 +95,16 @@ async function detail(row, box) {
   if (!found) return put(box, h("p", { class: "muted" }, "This cannot be shown."));
   const [{ consumers }, { config }] = found;
   const remove = async () => {
-    if (!(await confirmed(`Delete ${row.name}?`, "Its progress and its dead letters go with it.", { name: row.name }))) return;
+    if (!(await confirmed(`Delete ${row.name}?`, "Its progress and its dead letters are deleted too.", { name: row.name }))) return;
     await attempt(null, async () => { await del(path); toast(`Deleted ${row.name}.`); });
   };
-  const dismiss = (name) => attempt(null, async () => { await del(`${path}/consumers/${seg(name)}`); toast(`${name} left; what it held waits again.`); detail(row, box); });
+  const dismiss = (name) => attempt(null, async () => { await del(`${path}/consumers/${seg(name)}`); toast(`${name} left; the messages that it held wait again.`); detail(row, box); });
   const full = (each) => each.out_messages >= each.buffer_messages || each.out_bytes >= each.buffer_bytes;
   const share = (each) => Math.round(100 * Math.max(each.out_messages / each.buffer_messages, each.out_bytes / each.buffer_bytes));
   put(box, h("div", { class: "section" },
     h("p", { class: "muted" }, `Lease ${duration(config.lease_ms)} · ${config.retry.attempts === null ? "retries for ever" : `${config.retry.attempts} attempts`} · partitions ${config.assignment}${config.key_order ? " · keys in order" : ""}${config.buffer_messages === null ? "" : ` · cut off beyond ${count(config.buffer_messages)} messages`}${config.webhook ? ` · pushed to ${config.webhook.url}` : ""}`),
     consumers.length
       ? table("Consumers", ["Consumer", "Standing", { text: "Holds", num: true }, { text: "Buffer used", num: true }, "Partitions", ""], consumers.map((each) => [each.name, full(each) ? badge("buffer full", "warn") : badge(each.out_messages ? "busy" : "idle", each.out_messages ? "accent" : ""), `${count(each.out_messages)} · ${bytes(each.out_bytes)}`, `${share(each)} %`, each.partitions.length > 8 ? `${each.partitions.slice(0, 8).join(", ")} … (${each.partitions.length})` : each.partitions.join(", ") || "–", button("Dismiss", () => dismiss(each.name), "small")]))
-      : empty("Nobody is connected", "Pull from this subscription:", `curl -X POST '${location.origin}${path}/pull?wait_ms=10000'`),
+      : empty("No consumer is connected", "Pull from this subscription:", `curl -X POST '${location.origin}${path}/pull?wait_ms=10000'`),
     h("div", { class: "row" }, button("Change", () => subscriptionForm(row.topic, config, () => detail(row, box)), "small"), button("Refresh", () => detail(row, box), "small"), h("a", { class: "button small", href: `#/schedule?topic=${seg(row.topic)}&subscription=${seg(row.name)}` }, "Schedule"), button("Delete", remove, "small danger"))));
 }
