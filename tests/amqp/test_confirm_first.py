@@ -75,7 +75,7 @@ def test_a_transient_message_is_confirmed_before_it_is_delivered(tmp_path):
 
 
 @pytest.mark.rows("Q12")
-def test_also_where_others_publish_what_has_to_be_on_disk(tmp_path):
+def test_a_transient_message_is_confirmed_first_where_others_publish_to_disk(tmp_path):
     def story(raw: Raw) -> None:
         queue = consumed(raw)
         durable(raw, "kept")

@@ -88,7 +88,7 @@ def declare(raw: Raw, name: str, flags: int = 2) -> Any:
 
 
 @pytest.mark.rows("Q13", "D30")
-def test_it_speaks_tls_and_nothing_else_on_that_port(tmp_path):
+def test_the_tls_port_takes_tls_and_nothing_else(tmp_path):
     def client(node: Node) -> None:
         assert node.amqp_url is not None
         assert node.amqp_url.startswith("amqps://")

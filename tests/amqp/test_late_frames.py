@@ -77,7 +77,7 @@ def check_open(raw: Raw) -> None:
 
 @pytest.mark.rows("Q12")
 @pytest.mark.parametrize("send_frame", LATE)
-def test_what_comes_behind_a_close_is_not_listened_to(raw, send_frame):
+def test_frames_behind_a_close_are_not_read(raw, send_frame):
     got(raw)
     with raw.together():
         raw.call(1, CHANNEL_CLOSE, CLOSING)
@@ -88,7 +88,7 @@ def test_what_comes_behind_a_close_is_not_listened_to(raw, send_frame):
 
 
 @pytest.mark.parametrize("send_frame", LATE)
-def test_nor_what_comes_before_a_client_knows_that_the_server_closed(raw, send_frame):
+def test_frames_sent_before_a_client_knows_that_the_server_closed_are_not_read(raw, send_frame):
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short("absent") + bytes([PASSIVE]) + long(b""))
     raw.expect(CHANNEL_CLOSE)
     send_frame(raw)
@@ -104,7 +104,7 @@ def test_a_call_on_a_channel_that_is_known_to_be_closed_gets_an_error(raw):
 
 
 @pytest.mark.parametrize("send_frame", UNANSWERED)
-def test_what_wants_no_answer_may_come_a_little_late(send_frame):
+def test_frames_without_an_answer_may_come_a_little_late(send_frame):
     """Send late frames, for which RabbitMQ ends the connection if its answer was faster than they were."""
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_what_wants_no_answer_may_come_a_little_late(send_frame):
 
 
 @pytest.mark.parametrize("send_frame", UNANSWERED)
-def test_but_not_for_ever(send_frame, monkeypatch):
+def test_frames_that_come_much_too_late_end_the_connection(send_frame, monkeypatch):
     monkeypatch.setattr(session, "LATE_S", 0.0)
 
     async def main() -> None:

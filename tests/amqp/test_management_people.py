@@ -209,7 +209,7 @@ def test_each_user_can_read_its_own_name(tmp_path):
     asyncio.run(main())
 
 
-def test_what_was_declared_is_written_down_and_taken_in_elsewhere(tmp_path):
+def test_declarations_are_exported_and_imported_elsewhere(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path / "one")) as node:
             await ask(node, "PUT vhosts/v", {})

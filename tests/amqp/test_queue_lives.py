@@ -185,7 +185,7 @@ def test_a_consumer_of_a_deleted_queue_takes_nothing_from_its_namesake(deed: Cal
     asyncio.run(main())
 
 
-def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
+def test_an_exclusive_queue_does_not_delete_its_namesake_with_its_connection():
     """Declare the name anew over AMQP, and make another over another wire, not seen here yet."""
 
     def owner(url: str) -> Raw:

@@ -123,7 +123,7 @@ def prepared(url: str) -> Raw:
 
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
+def test_a_call_without_the_right_is_refused_and_nothing_else_happens(case):
     async def main() -> None:
         async with served(keys=True) as (server, url):
             broker = broker_of(server)

@@ -184,7 +184,7 @@ def _confirmed(frame: Frame) -> int:
     return int(struct.unpack_from(">Q", frame.arguments)[0])
 
 
-def test_those_of_a_run_that_a_full_queue_refuses_are_named_one_by_one():
+def test_messages_of_a_run_that_a_full_queue_refuses_are_named_one_by_one():
     def story(raw: Raw) -> None:
         confirming(raw)
         declared(raw, "full", number("x-max-length", 3), text("x-overflow", "reject-publish"))

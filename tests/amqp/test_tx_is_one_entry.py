@@ -212,7 +212,7 @@ def test_acks_of_what_is_gone_hold_up_no_commit():
     asyncio.run(main())
 
 
-def test_what_comes_again_does_so_with_the_commit():
+def test_a_message_nacked_in_a_transaction_comes_again_with_the_commit():
     def client(url: str) -> list[Any]:
         with transacting(url) as raw:
             durable(raw, "in")

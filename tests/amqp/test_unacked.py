@@ -68,7 +68,7 @@ def reached(start: object) -> Iterator[object]:
 
 
 @pytest.mark.rows("Q12")
-def test_what_waits_for_an_ack_keeps_no_body():
+def test_a_message_that_waits_for_an_ack_keeps_no_body():
     async def main() -> None:
         async with served() as (server, url):
             raw = await asyncio.to_thread(filled, url, 20)
@@ -181,7 +181,7 @@ def test_gets_that_are_never_acked_end_at_the_bound(monkeypatch):
     asyncio.run(main())
 
 
-def test_what_is_dealt_to_several_connections_is_counted_for_each():
+def test_messages_that_several_connections_get_are_counted_for_each():
     async def main() -> None:
         async with served() as (server, url):
             first = await asyncio.to_thread(filled, url, 0)

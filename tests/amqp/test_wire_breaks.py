@@ -138,7 +138,7 @@ ENDS = (_unknown_method, _unknown_class, _table_of_an_unknown_type)
 
 
 @pytest.mark.parametrize(("deed", "code"), BREAKS.items(), ids=[deed.__name__[1:] for deed in BREAKS])
-def test_what_breaks_a_connection(raw, deed, code):
+def test_a_broken_frame_closes_the_connection_with_this_code(raw, deed, code):
     raw.opened()
     deed(raw)
     assert raw.expect(CLOSE).code == code

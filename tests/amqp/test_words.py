@@ -67,7 +67,7 @@ def test_clients_may_begin_as_the_version_before_did(amqp_url, greeting):
         (EXCHANGE_UNBIND, short("amq.direct") + short("") + short("k") + b"\0" + long(b"")),
     ],
 )
-def test_the_default_exchange_is_as_it_is(raw, call, arguments):
+def test_the_default_exchange_cannot_be_changed(raw, call, arguments):
     raw.call(1, call, b"\0\0" + arguments)
     assert close_reason(raw) == DEFAULT
 

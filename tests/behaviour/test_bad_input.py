@@ -83,7 +83,7 @@ def parameter(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_it_is_refused_and_nothing_changes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_call_is_refused_and_nothing_changes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(attempt(case, monkeypatch))
 
 

@@ -177,7 +177,7 @@ async def test_expired_messages_do_not_fill_the_buffer_of_a_subscription(home: H
 async def test_a_round_that_found_no_room_is_over_when_nothing_is_left_to_expire(
     broker: Broker, clock: LoopClock
 ) -> None:
-    """Else the housekeeper would go on asking a full disk for room."""
+    """End such a round, since the housekeeper would else ask a full disk for room for ever."""
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
     shard = broker.shard

@@ -32,7 +32,7 @@ async def settled(broker: wherry.Broker) -> None:
 
 @pytest.mark.rows("K2", "K3")
 @in_virtual_time
-async def test_a_producer_waits_as_far_as_it_likes(broker, clock):
+async def test_a_producer_waits_for_the_fate_that_it_names(broker, clock):
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
     published = await broker.publish("t", [b"a", b"b"])

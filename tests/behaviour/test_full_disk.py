@@ -33,7 +33,7 @@ def test_a_full_disk_takes_messages_again_once_they_are_consumed(files):
 @pytest.mark.rows("K15")
 @pytest.mark.parametrize("files", [1.5, 2, 3.5])
 @pytest.mark.parametrize("power", [True, False])
-def test_it_does_after_a_crash_too(files, power):
+def test_a_full_disk_takes_messages_again_after_a_crash_too(files, power):
     async def main():
         disk = disk_of(files)
         for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_message_that_waits_does_not_keep_the_whole_journal():
 
 
 @pytest.mark.rows("K15")
-def test_it_takes_messages_again_when_others_free_what_they_filled():
+def test_a_full_disk_takes_messages_again_when_others_free_what_they_filled():
     async def main():
         disk = disk_of(9)
         broker = await opened(disk)
@@ -142,7 +142,7 @@ def test_it_takes_messages_again_when_others_free_what_they_filled():
 
 @pytest.mark.rows("K15")
 @pytest.mark.parametrize("crash", [False, True])
-def test_it_takes_messages_again_when_consumed_though_others_have_taken_all_that_was_free(crash):
+def test_a_full_disk_takes_messages_again_when_consumed_though_others_took_all_free_space(crash):
     async def main():
         disk = disk_of(9)
         broker = await opened(disk)

@@ -98,7 +98,7 @@ async def test_no_confirm_covers_a_publish_that_the_journal_lost(home: Home):
 
 
 @in_loop
-async def test_a_confirm_that_covers_it_is_noticed(home: Home):
+async def test_a_confirm_that_covers_a_lost_publish_is_noticed(home: Home):
     """Plant that the intake forgets the failure of the journal."""
 
     class Forgetful(Intake):

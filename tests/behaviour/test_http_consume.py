@@ -266,7 +266,7 @@ async def test_a_subscription_that_is_made_again_is_another_one(found: Web) -> N
 
 
 @with_jobs
-async def test_silent_consumers_are_let_go_unless_they_hold_something(found: Web) -> None:
+async def test_silent_consumers_are_removed_unless_they_hold_something(found: Web) -> None:
     now = 1_000.0
     consumers = found.service.consumers
     consumers.time = lambda: now

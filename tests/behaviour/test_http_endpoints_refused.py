@@ -311,7 +311,7 @@ def test_every_endpoint_is_asked_badly():
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: f"{case.endpoint} {case.code} {case.field} {case.target}"[:150])
-def test_what_is_asked_badly_is_refused_by_a_problem_that_names_it(case: Bad):
+def test_a_bad_call_is_refused_by_a_problem_that_names_the_field(case: Bad):
     async def main() -> None:
         async with web() as found:
             names = await prepared(found)

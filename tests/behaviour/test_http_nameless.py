@@ -133,7 +133,7 @@ async def test_more_partitions_are_shared_out_by_seat(found: Web) -> None:
     assert sorted(seen["http-1"]["partitions"] + seen["ann"]["partitions"]) == list(range(8))
 
 
-def test_beyond_so_many_they_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nameless_clients_beyond_a_bound_share_one_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "KNOWN_MAX", 2)
 
     async def main() -> None:

@@ -26,7 +26,7 @@ async def test_what_is_not_acked_comes_again_when_the_lease_ends_and_not_before(
 
 @pytest.mark.rows("D13", "G1", "G20")
 @in_loop
-async def test_what_was_out_at_a_restart_is_delivered_again_with_no_attempt_against_it(home: Home, how: str):
+async def test_messages_on_lease_at_a_restart_are_delivered_again_without_an_attempt_counted(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     reader = await reader_of(broker, "t", retry=Retry(attempts=1))

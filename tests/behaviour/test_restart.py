@@ -226,7 +226,7 @@ def test_a_power_cut_loses_nothing_confirmed_and_brings_nothing_back_that_was_ac
 
 
 @pytest.mark.rows("A15")
-def test_that_test_would_notice_a_sync_that_is_skipped():
+def test_a_sync_that_is_skipped_is_noticed():
     for seed in range(60):
         machine = Machine(seed)
         machine.disk.skip_sync = True

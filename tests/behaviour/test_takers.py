@@ -128,7 +128,7 @@ def test_takers_that_share_a_seat_take_turns(assignment: str) -> None:
 async def test_a_taker_takes_once_a_turn_however_many_partitions_have_messages(
     broker: wherry.Broker, clock: LoopClock
 ) -> None:
-    """What it took is sent at the end of the turn; only then is known whether its client reads."""
+    """Send what a taker took at the end of the turn; only then is known whether its client reads."""
     await broker.create_topic("t", partitions=16)
     await broker.subscribe("t", "s")
     taken = Taken()
@@ -171,7 +171,7 @@ async def test_a_look_that_fails_keeps_no_wake_up_from_others(broker: wherry.Bro
 
 @in_virtual_time
 async def test_a_taker_that_finds_messages_due_for_others_wakes_them(broker: wherry.Broker, clock: LoopClock) -> None:
-    """The wall clock jumped: no timer knows yet that the message is due."""
+    """Let the wall clock jump: no timer is set for the message that is due."""
     await broker.create_topic("t", partitions=3)
     await broker.subscribe("t", "s", assignment="ordered")
     takers = [Taken() for _ in range(3)]

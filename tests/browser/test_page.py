@@ -140,7 +140,7 @@ def test_manual_acks_a_bad_destination_and_goodbye(home, tab):
 
 
 @pytest.mark.rows("Q16", "Q10")
-def test_where_the_page_has_no_websocket_it_polls(home, tab, page_factory):
+def test_a_page_without_websockets_polls(home, tab, page_factory):
     url = home.node.url
     page = page_factory()
     page.add_init_script("window.WebSocket = class { constructor() { throw new Error('blocked') } }")
@@ -225,7 +225,7 @@ def proxy_without_upgrades(port: int) -> Iterator[str]:
 
 
 @pytest.mark.rows("Q16", "Q10")
-def test_where_a_proxy_blocks_websockets_it_polls(home, tab):
+def test_a_page_whose_proxy_blocks_websockets_polls(home, tab):
     with proxy_without_upgrades(home.node.port) as url:
         page = tab(url)
         assert page.transport == "polling"

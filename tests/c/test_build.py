@@ -73,7 +73,7 @@ def test_the_header_is_good_for_c_plus_plus(built, tmp_path):
     run(tmp_path / "only")
 
 
-def test_it_builds_with_tls(tmp_path):
+def test_the_library_builds_with_tls(tmp_path):
     need_openssl()
     run(tool("make"), "-C", CLIENT, f"BUILD={tmp_path}/build", "WHERRY_TLS=1")
     assert "Requires.private: openssl" in (tmp_path / "build/wherry.pc").read_text()

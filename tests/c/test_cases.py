@@ -61,7 +61,7 @@ def test_rights_are_those_of_the_key(sanitized, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["publish_and_confirm", "push_and_ack", "a_loop_of_its_own"])
-def test_the_unix_socket_serves_it_too(sanitized, tmp_path, case):
+def test_the_unix_socket_serves_the_c_client_too(sanitized, tmp_path, case):
     path = tmp_path / "w.sock"
     with Running(tmp_path / "data", "--unix-socket", str(path)):
         run(sanitized, case, f"unix://{path}")

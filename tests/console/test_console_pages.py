@@ -403,7 +403,7 @@ def test_sessions_of_stomp_are_listed_with_what_they_hold_and_those_that_were_cu
         expect(page.get_by_role("table", name="Cut off")).to_contain_text("buffer overrun")
 
 
-def test_nothing_jumps_while_it_lives(node: Served, opened: Opening):
+def test_nothing_on_a_live_page_jumps(node: Served, opened: Opening):
     url = node.node.url
     for number in range(4):
         ask(url, f"PUT /v1/topics/calm-{number}", {})

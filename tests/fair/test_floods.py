@@ -48,9 +48,9 @@ def node(tmp_path_factory) -> Iterator[Node]:
 def asked(client: http.client.HTTPConnection, method: str, path: str, body: str = "") -> bytes:
     client.request(method, path, body, {"Content-Type": "application/json" if body.startswith("{") else "text/plain"})
     answer = client.getresponse()
-    body = answer.read()
-    assert answer.status in (200, 201, 204), body
-    return body
+    content = answer.read()
+    assert answer.status in (200, 201, 204), content
+    return content
 
 
 def cycles(node: Node, count: int) -> int:
@@ -142,7 +142,7 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
-def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
+def test_what_a_connection_publishes_while_a_call_before_is_carried_out_is_bounded(node, name, monkeypatch):
     flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
     monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(fairness, "SERVED_S", 0.0)

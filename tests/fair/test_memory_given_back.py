@@ -78,7 +78,7 @@ def deaf_reader(port: int, kind: str) -> socket.socket:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
 @pytest.mark.parametrize("kind", ["application/json", "application/vnd.apache.arrow.stream"])
-def test_what_readers_that_do_not_read_took_is_given_back(node, kind):
+def test_memory_of_readers_that_do_not_read_is_given_back(node, kind):
     port, pid = node
     filled(port)
     deaf_reader(port, kind).close()

@@ -51,10 +51,10 @@ class Program:
         def it_does() -> bool:
             ended = self.process.poll() is not None
             found = words in self.output()
-            assert found or not ended, f"it ended before it printed {words!r}:\n{self.said()}"
+            assert found or not ended, f"it ended before it printed {words!r}:\n{self.output()}"
             return found
 
-        wait_until(it_does, lambda: f"it did not print {words!r}:\n{self.said()}")
+        wait_until(it_does, lambda: f"it did not print {words!r}:\n{self.output()}")
         return self
 
     def kill(self) -> None:

@@ -90,7 +90,7 @@ def test_a_worker_is_shut_down_from_afar(celery):
     assert worker.wait() == 0
 
 
-def test_a_worker_takes_on_a_queue_and_gives_it_up(celery):
+def test_a_worker_adds_a_queue_and_drops_the_queue_again(celery):
     celery.worker(*THREADS)
     other = f"{celery.queue}-other"
     assert send(celery, "add_consumer", queue=other) == {"ok": f"add consumer {other}"}

@@ -99,7 +99,7 @@ def by_amqp(clients: Opened) -> None:
 
 @pytest.mark.rows("Q2", "Q3")
 @pytest.mark.parametrize("announce", [by_length, by_chunk, by_stomp, by_websocket, by_amqp])
-def test_what_is_only_announced_takes_no_memory(announce: Callable[[Opened], None], tmp_path: Path):
+def test_bytes_that_are_only_announced_take_no_memory(announce: Callable[[Opened], None], tmp_path: Path):
     with Running(tmp_path / "data") as node, Opened(node) as clients:
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 201
         before = resident(node)

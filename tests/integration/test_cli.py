@@ -111,7 +111,7 @@ def test_looking_takes_nothing(wherry):
     assert wherry("message", "fate", "{t}", "0-0").stdout.splitlines()[0] == "settled"
 
 
-def test_publish_waits_for_what_becomes_of_it(wherry, url, request):
+def test_publish_waits_for_the_outcome(wherry, url, request):
     wherry("topic", "create", "{t}")
     wherry("subscription", "create", "{t}", "workers")
     late = wherry("publish", "{t}", "one", "two", "--wait", "settled", "--timeout", "100ms", code=1)

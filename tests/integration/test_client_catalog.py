@@ -182,7 +182,7 @@ async def test_names_may_hold_anything(world):
     assert [topic.name for topic in await world.client.topics()] == [name]
 
 
-def test_others_may_connect_to_it():
+def test_clients_may_connect_to_an_embedded_broker():
     with wherry.embedded_sync() as here, wherry.connect_sync(here.listen()) as there:
         there.create_topic("jobs")
         assert [topic.name for topic in here.topics()] == ["jobs"]

@@ -278,7 +278,7 @@ def test_a_message_larger_than_a_frame_is_sent_by_http(tmp_path: Path):
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_callers_without_a_loop_have_it_too(tmp_path: Path):
+def test_callers_without_a_loop_use_the_native_wire_too(tmp_path: Path):
     async def main() -> None:
         async with in_process(tmp_path) as node:
             await asyncio.to_thread(_blocking, node.url)

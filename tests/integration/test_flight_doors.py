@@ -295,7 +295,7 @@ def test_clients_show_a_certificate_where_they_must(tmp_path: Path):
             Flights(url_of(node), **TRUSTING).act("topics")
 
 
-def test_it_is_not_there_when_it_is_not_wanted(tmp_path: Path):
+def test_flight_is_off_when_it_is_disabled(tmp_path: Path):
     with served(tmp_path, flight=FlightSection(enabled=False)) as node:
         assert node.node.flight_url is None
 

@@ -111,7 +111,7 @@ def test_clients_that_hang_up_at_once_leave_nothing(node: Served, flights: Fligh
 
 
 @pytest.mark.parametrize("words", [{"credit": 1, "ack": ["1"]}, {}, {"ack": ["1"], "nack": ["1"]}])
-def test_one_wish_at_a_time(flights: Flights, words: dict[str, object]):
+def test_a_frame_with_more_than_one_request_is_refused(flights: Flights, words: dict[str, object]):
     flights.act("create-topic", name="wishes")
     flights.act("subscribe", topic="wishes", name="s")
     stream = Pushed(flights, topic="wishes", subscription="s")

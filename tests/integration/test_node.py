@@ -160,7 +160,7 @@ def test_pulls_that_wait_do_not_hold_up_a_stop(data):
         assert time.monotonic() - began < 5
 
 
-def test_while_it_lingers_it_is_not_ready_but_serves_and_a_second_signal_ends_it_at_once(data):
+def test_a_lingering_node_is_not_ready_but_serves_and_a_second_signal_ends_it_at_once(data):
     with Running(data, WHERRY_SERVER_LINGER_S="60") as node:
         node.ask("PUT", "/v1/topics/jobs")
         node.process.send_signal(signal.SIGTERM)

@@ -90,7 +90,9 @@ def test_a_strategy_of_an_installed_package_shares_out_partitions_also_after_a_r
         (STICKY, "shared = my_package:Sticky\n", "not taken"),
     ],
 )
-def test_one_that_is_no_strategy_stops_the_start_and_is_named(tmp_path: Path, code: str, points: str, why: str):
+def test_an_entry_point_that_is_no_strategy_stops_the_start_and_is_named(
+    tmp_path: Path, code: str, points: str, why: str
+):
     environment = {**os.environ, "PYTHONPATH": str(installed(tmp_path / "site", code, points))}
     ended = subprocess.run(
         command(tmp_path / "data"), capture_output=True, text=True, env=environment, timeout=60, check=False

@@ -79,7 +79,7 @@ async def test_gone_means_removed_at_once(tmp_path):
 
 
 @run
-async def test_it_is_removed_also_when_what_it_was_sent_cannot_be_settled(tmp_path, monkeypatch):
+async def test_a_webhook_is_removed_also_when_its_messages_cannot_be_settled(tmp_path, monkeypatch):
     async with Receiver(lambda call: 410) as receiver, serving(tmp_path) as (_, client):
         keep = pusher.Pusher._settle
 
@@ -114,7 +114,7 @@ async def test_a_message_that_the_client_cannot_handle_dies_and_the_client_stays
 
 @pytest.mark.parametrize("status", [429, 503])
 @run
-async def test_not_now_is_no_failed_attempt_and_is_waited_out(tmp_path, status):
+async def test_a_busy_answer_is_no_failed_attempt_and_its_time_is_waited_out(tmp_path, status):
     came: list[float] = []
 
     def answer(call: Call) -> int | bytes:
@@ -134,7 +134,7 @@ async def test_not_now_is_no_failed_attempt_and_is_waited_out(tmp_path, status):
 
 
 @run
-async def test_what_never_reached_the_client_is_no_failed_attempt(tmp_path):
+async def test_a_call_that_never_reached_the_client_is_no_failed_attempt(tmp_path):
     async with Receiver() as gone:
         pass
     async with serving(tmp_path) as (node, client):

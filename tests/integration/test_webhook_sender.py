@@ -81,7 +81,7 @@ def test_answers_of_every_shape(answer, reply):
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000, "sent a head of more than"),
     ],
 )
-def test_what_is_no_answer(answer, why):
+def test_a_reply_that_is_not_valid_is_reported_with_the_reason(answer, why):
     (reply,), _ = post(answer)
     assert isinstance(reply, str)
     assert why in reply
@@ -136,7 +136,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew():
     asyncio.run(main())
 
 
-def test_the_address_that_was_judged_is_the_one_that_is_called():
+def test_the_address_that_was_checked_is_the_one_that_is_called():
     """Rebind the name: the name server has another answer the second time, and is not asked a second time."""
 
     async def main() -> None:

@@ -203,7 +203,7 @@ async def test_without_acks_a_message_is_pushed_once_whatever_comes_of_it(tmp_pa
 
 
 @run
-async def test_this_machine_is_no_target_unless_allowed(tmp_path):
+async def test_addresses_of_this_machine_are_no_target_unless_allowed(tmp_path):
     async with Receiver() as receiver, serving(tmp_path, allow_private=False) as (_, client):
         await client.create_topic("jobs")
         for host in ("127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]"):

@@ -136,10 +136,10 @@ class Changing(Consuming):
         if name:
             message.places[name] = naive.Place("settled")
         else:
-            self.let_go(message)
+            self.forget(message)
         self.naive.settle_up()
 
-    def let_go(self, message):
+    def forget(self, message):
         """Forget a dead letter of no subscription, unless a subscription still has the message."""
         waited_for = not message.dead and self.naive.counts_against_the_bounds(message)
         message.dead = message.orphaned = False
@@ -149,7 +149,7 @@ class Changing(Consuming):
         if name:
             self.naive.redrive(message, name, self.now_ms)
             return
-        self.let_go(message)
+        self.forget(message)
         message.why = "dead"
         at = (message.at[0], self.naive.ends[message.at[0]])
         new = naive.Message(at, self.now_ms, message.key, message.priority, message.due, message.expires)

@@ -21,7 +21,7 @@ from wherry.spark.pipelines.run.figures import QueryFigures
 PATIENCE_S = 300
 
 
-def test_it_runs_and_leaves_a_picture_only(tmp_path):
+def test_the_demo_runs_and_leaves_a_picture_only(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "wherry", "demo", "--seconds", "3", "--rate", "500", "--json"],
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def test_it_runs_and_leaves_a_picture_only(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("wherry")] == ["wherry-demo.png"]
 
 
-def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
+def test_a_demo_that_is_stopped_early_has_nothing_to_show(monkeypatch, tmp_path):
     figures = [QueryFigures(query="large", target="topic orders.large")]
     monkeypatch.setattr("wherry.spark.pipelines.demo.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
     for words in ((), ("--json",)):
@@ -52,7 +52,7 @@ def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
     assert not (tmp_path / "p.png").exists()
 
 
-def test_it_ends_when_all_is_through_and_not_much_later_than_it_should():
+def test_the_demo_ends_when_all_is_through_and_not_much_later():
     large = QueryFigures(query="large", target="topic orders.large", rows_in=90, rows_out=40, lag=10)
     story = Story([Totals(5, 100, 90, 0, 0, 10)], [large], Counts(published=100, consumed=40), 1.0)
     assert not _is_over(story, 6)

@@ -19,9 +19,9 @@ def test_a_code_and_its_fields():
         "history-lost: gone. gRPC client debug context: UNKNOWN:Error. Client context: OK",
         b'{"code": "history-lost", "topic": "t", "partition": 1, "offset": 5, "first": 9}',
     )
-    fault = error_of(fault)
-    assert isinstance(fault, HistoryLost)
-    assert (str(fault), fault.topic, fault.partition, fault.offset, fault.first) == ("gone", "t", 1, 5, 9)
+    found = error_of(fault)
+    assert isinstance(found, HistoryLost)
+    assert (str(found), found.topic, found.partition, found.offset, found.first) == ("gone", "t", 1, 5, 9)
 
 
 def test_a_code_in_the_text_alone():

@@ -40,9 +40,9 @@ def wherry(spark, monkeypatch):
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, (words, done.stdout + done.stderr)
             return done.stdout + done.stderr
-        done = CliRunner().invoke(app, [*words, "--url", own.url, "--master", "local[2]"])
-        assert done.exit_code == 0, (words, done.output)
-        return done.output
+        invoked = CliRunner().invoke(app, [*words, "--url", own.url, "--master", "local[2]"])
+        assert invoked.exit_code == 0, (words, invoked.output)
+        return invoked.output
 
     return run
 

@@ -70,7 +70,7 @@ class World:
 
 
 @pytest.mark.rows("A22")
-def test_at_random_cuts_it_is_the_topic(spark, broker, tmp_path):
+def test_archive_and_log_together_are_the_topic_at_random_cuts(spark, broker, tmp_path):
     chance, world = random.Random(SEED), World(spark, broker, tmp_path)
     world.publish(50)
     world.archive()

@@ -55,7 +55,7 @@ def test_a_commit_again_and_an_abort_behind_it_do_nothing(broker, writer):
     assert late.stage is None, "what is committed is not even staged"
 
 
-def test_what_is_aborted_is_never_seen(broker, writer):
+def test_rows_of_an_aborted_batch_are_never_seen(broker, writer):
     topic = broker.create()
     sink = writer(topic)
     messages = [stage(sink, topic, "0/0", b"a"), None]

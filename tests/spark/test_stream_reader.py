@@ -302,7 +302,7 @@ def test_offsets_that_the_topic_does_not_have_are_no_lost_history(broker, offset
         Query(broker, here, startingOffsets=json.dumps({f"{here}s": {"0": 1}}))
 
 
-def test_history_that_is_gone_is_an_error_unless_it_is_to_go_on(broker):
+def test_history_that_is_gone_is_an_error_unless_the_query_may_continue(broker):
     here = broker.create(keep="bytes", keep_bytes=1_000_000)
     broker.publish(here, texts(0, 10))
     query = Query(broker, here)

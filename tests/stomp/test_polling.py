@@ -142,7 +142,7 @@ def test_without_the_token_there_is_no_session_and_the_token_is_in_no_url(sessio
 
 
 @pytest.mark.rows("Q10")
-def test_an_error_can_still_be_read_and_then_it_is_over(home):
+def test_an_error_can_still_be_read_and_then_the_session_is_over(home):
     session = Polled(home.node.url)
     session.send(CONNECT)
     session.until(b"CONNECTED")

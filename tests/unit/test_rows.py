@@ -1,4 +1,4 @@
-"""docs/promises.md and the tests tell the same story.
+"""docs/promises.md and the tests name the same rows.
 
 The markers are read from the source of the tests, not from what pytest collected, so that the answer is the same when
 only one test is run.

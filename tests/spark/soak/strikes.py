@@ -43,7 +43,7 @@ class Strikes:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing is struck, and the broker is there, until the end of the `with`."""
+        """Strike nothing, with the broker running, until the end of the `with`."""
         with self._striking:
             yield
 

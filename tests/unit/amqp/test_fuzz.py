@@ -1,7 +1,7 @@
 """Streams that were broken by chance: only events come out, faults among them, and the same ones in any chunking.
 
-`make test-long` takes a million, or as many as `FUZZ_AMQP` says; `FUZZ_AMQP_SEED` is where they begin. A failure
-tells the seed of its case.
+`make test-long` takes a million, or as many as `FUZZ_AMQP` sets, from the seed `FUZZ_AMQP_SEED` on. A failure has the
+seed of its case.
 """
 
 from __future__ import annotations

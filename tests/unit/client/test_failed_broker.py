@@ -98,7 +98,7 @@ def test_a_reader_and_its_acks_outlive_a_failed_journal(monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 10))
 
 
-def test_what_comes_back_and_when():
+def test_which_errors_are_tried_again_and_when():
     assert all(returns(error_of(answer_of(fault))) for fault in AWAY)
     for final in (wherry.Corrupt("a", 1, "b"), wherry.DiskFull(1, 0), wherry.LimitReached("a", 1, 2)):
         assert not returns(error_of(answer_of(final)))

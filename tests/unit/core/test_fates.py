@@ -69,7 +69,7 @@ def test_a_message_has_one_fate_after_the_other():
     assert words(desk) == ["settled", "waiting"]
 
 
-def test_it_is_not_over_before_all_subscriptions_are_done():
+def test_a_message_is_not_settled_before_all_subscriptions_are_done():
     desk = Desk()
     desk.subscribe("a")
     desk.subscribe("b")

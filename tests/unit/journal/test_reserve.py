@@ -9,7 +9,7 @@ from wherry.sim.world.loop import run
 LEAST = 8 << 10
 
 
-def test_it_grows_and_shrinks_with_what_is_wanted():
+def test_the_reserve_grows_and_shrinks_with_what_is_wanted():
     async def main():
         disk = SimDisk(Random(1), DiskFaults(stalls=0.0), capacity_bytes=1 << 20)
         files = disk.open()

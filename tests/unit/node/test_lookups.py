@@ -63,7 +63,7 @@ def test_all_callers_that_ask_for_a_name_share_one_lookup_and_its_answer_holds_f
     asyncio.run(main())
 
 
-def test_those_that_answered_before_have_places_of_their_own(system, monkeypatch):
+def test_hosts_that_answered_before_have_places_of_their_own(system, monkeypatch):
     monkeypatch.setattr(lookups, "LATE_MAX", 0)
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_those_that_answered_before_have_places_of_their_own(system, monkeypatch
     asyncio.run(main())
 
 
-def test_one_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system, monkeypatch):
+def test_a_lookup_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system, monkeypatch):
     monkeypatch.setattr(lookups, "LATE_MAX", 5)
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_one_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system,
     asyncio.run(main())
 
 
-def test_what_waits_is_bounded_too(system, monkeypatch):
+def test_lookups_that_wait_are_bounded_too(system, monkeypatch):
     monkeypatch.setattr(lookups, "NAMES_MAX", 2)
 
     async def main() -> None:

@@ -50,7 +50,7 @@ def test_private_ones_can_be_allowed_in_one_word(address):
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_what_is_no_machine_cannot(address):
+def test_an_address_of_no_machine_is_no_target(address):
     with pytest.raises(TargetRefused):
         found(Targets(allow_private=True, resolver=resolving(address)), "x")
 

@@ -28,7 +28,7 @@ def test_the_signature_is_what_the_page_documents():
         (SECRET + " ", b"body", 1_000, False),
     ],
 )
-def test_it_holds_for_this_secret_this_body_and_this_time(secret, body, now_s, is_good):
+def test_a_signature_holds_for_one_secret_one_body_and_one_time(secret, body, now_s, is_good):
     assert wherry.verify_webhook(secret, sign(SECRET, b"body", 1_000), body, now_s=now_s) is is_good
 
 

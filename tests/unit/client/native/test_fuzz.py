@@ -1,4 +1,4 @@
-"""A server that sends odd frames: the client leaves it or goes on, and every call ends in an answer or in an error."""
+"""A server that sends odd frames: the client leaves it or continues, and every call ends in an answer or an error."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_arrow_is_written(sent: list[Message], times: int):
     assert listed.column_names == batch.schema.names
 
 
-def test_what_arrow_gives_it_takes():
+def test_arrow_that_was_written_is_read_again():
     sent = [Message(payload=b"x" * 9_000, key="k"), Message(payload=b"y", headers={"a": "b"})] * 4
     answer = body_of(write_messages(ARROW, delivered(sent), leases=leases(8)))
     assert compact(read_messages(request(ARROW, answer))).drop_columns(["priority"]).equals(compact(sent))
@@ -354,7 +354,7 @@ def test_without_fastavro_the_answer_names_what_to_install(monkeypatch: pytest.M
         assert fault.value.code == "unsupported-media-type"
 
 
-def test_what_is_taken_and_given():
+def test_content_types_that_are_read_and_written():
     assert TAKES == (JSON, NDJSON, ARROW, AVRO, AVRO_SINGLE, OCTETS)
     assert GIVES == (JSON, NDJSON, ARROW, AVRO, OCTETS, AVRO_SINGLE)
 

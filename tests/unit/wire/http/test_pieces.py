@@ -77,7 +77,7 @@ def test_pieces_read_the_same_as_the_whole(size: int, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "body", [b"[", b"[,]", b'[{"payload":""},]', b'[{"payload":""},,{"payload":""}]', b"[]", b"[]]"]
 )
-def test_what_is_no_list_is_none_in_pieces_either(body: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_a_body_that_is_no_list_is_none_in_pieces_either(body: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 1)
     monkeypatch.setattr(formats, "is_large", lambda body: True)
     with pytest.raises(InvalidInput):
