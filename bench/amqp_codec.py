@@ -108,7 +108,7 @@ def theirs() -> dict[str, float]:
     body: Any = importlib.import_module("pamqp.body")
 
     def parse(stream: bytes) -> Callable[[], object]:
-        # Frames are cut out for it beforehand: it would copy the whole rest of its buffer for each of them.
+        # Frames are cut out for pamqp beforehand: pamqp would copy the whole rest of its buffer for each of them.
         cut: list[bytes] = []
         at = 0
         while at < len(stream):

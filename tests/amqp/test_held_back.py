@@ -128,7 +128,7 @@ def consuming(url: str, queue: str) -> Raw:
 
 async def is_served(broker: Broker, raw: Raw, payload: bytes) -> None:
     """Check that a message that comes to a queue by another way reaches its consumer."""
-    await broker.publish("other", [payload], PublishOptions(partition=0))  # not gathered: it waits for its own sync
+    await broker.publish("other", [payload], PublishOptions(partition=0))  # not gathered: waits for its own sync
     frames = [await asyncio.to_thread(raw.next) for _ in range(3)]
     assert (frames[0].method, frames[2].payload) == (DELIVER, payload)
 

@@ -48,7 +48,7 @@ def test_a_refusal_does_not_reveal_whether_a_name_is_known(keys_on, monkeypatch)
     monkeypatch.setattr(access_module, "knows", noted)
     found = {str(refusal(access, name, "wrong")) for name in ("ann", "nobody", "guest", "")}
     assert len(found) == 1
-    assert compared == ["wrong"] * 4  # a hash for each, so that it takes as long
+    assert compared == ["wrong"] * 4  # one hash for each name, so that each refusal takes as long
 
 
 def test_a_name_that_is_taken_is_of_one_user_even_where_any_name_is_let_in():
@@ -112,7 +112,7 @@ def test_every_wire_counts_failed_logins_and_waits_before_it_answers(tmp_path, k
             assert [status for status, _ in found] == [401, 401]
             assert found[0] == found[1]
             assert (await ask(node, "PUT queues/%2F/q", {"durable": True}, "ann:wrong"))[0] == 401
-            assert (await ask(node, "POST definitions", {"a": "x" * 100_000}, "ann:wrong"))[0] == 401  # at its head
+            assert (await ask(node, "POST definitions", {"a": "x" * 100_000}, "ann:wrong"))[0] == 401  # at the head
             assert [await opens(node, name, "wrong") for name in ("ann", "nobody")] == [403, 403]
             assert len(paused) == 8
             assert loop.time() - began >= sum(paused)  # no answer came before its time

@@ -202,7 +202,7 @@ def test_no_call_ends_in_a_fault_of_the_broker(tmp_path, seed, caplog):
                 call, body = _call(chance)
                 status, answer = await ask(node, call, body)
                 assert status < 500, (call, body, answer)
-        async with Node(config(tmp_path)) as node:  # and what they left can be read
+        async with Node(config(tmp_path)) as node:  # what these calls left can be read
             assert (await ask(node, "GET overview"))[0] == 200
 
     with caplog.at_level(logging.ERROR):

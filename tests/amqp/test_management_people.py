@@ -70,7 +70,7 @@ def test_a_virtual_host_is_made_and_outlives_the_node_until_it_is_deleted(tmp_pa
             )
             assert [topic.name for topic in node.broker.topics()] == []
             assert [route.name for route in node.broker.routes()] == []
-            assert await status_of(node, "DELETE vhosts/staging") == 400  # it is named in the configuration
+            assert await status_of(node, "DELETE vhosts/staging") == 400  # the host is named in the configuration
         async with Node(config(tmp_path)) as node:
             assert await opens(node, "guest", "guest", "team/one") == 530
 
@@ -103,7 +103,7 @@ def test_a_user_logs_in_with_its_password_and_may_do_what_was_granted(tmp_path, 
             boss = admin_of(node) if keys == "on" else "guest:guest"
             assert await opens(node, "ann", "secret") == 403
             assert await status_of(node, "PUT users/ann", {"password": "secret", "tags": "management"}, boss) == 201
-            assert await opens(node, "ann", "secret") == 530  # she was granted nothing yet
+            assert await opens(node, "ann", "secret") == 530  # ann was granted nothing yet
             own = {"configure": "^mine-", "write": ".*", "read": "^mine-|^seen$"}
             assert await status_of(node, "PUT permissions/%2F/ann", own, boss) == 201
             assert await status_of(node, "PUT permissions/%2F/ann", own, boss) == 204
@@ -149,7 +149,7 @@ def test_a_user_that_is_deleted_or_gets_another_password_is_cut_off(tmp_path):
             assert (await opens(node, "bob", "other"), await opens(node, "ann", "secret")) == (0, 403)
             shown = (await ask(node, "GET users/bob"))[1]
             moved = {"password_hash": shown["password_hash"], "tags": "administrator"}
-            assert await status_of(node, "PUT users/carl", moved) == 201  # as it comes from another broker
+            assert await status_of(node, "PUT users/carl", moved) == 201  # as the hash comes from another broker
             assert (await ask(node, "GET whoami", None, "carl:other"))[1]["tags"] == ["administrator"]
             assert await status_of(node, "PUT users/dora", {"password": "x", "tags": ""}, "carl:other") == 201
             assert await status_of(node, "POST users/bulk-delete", {"users": ["carl", "dora", "nobody"]}) == 204

@@ -107,7 +107,7 @@ def test_an_odd_envelope_is_delivered_twice_and_moved_with_what_can_be_read(kind
 
         def reject_all() -> None:
             for body in sent:
-                for requeue in (1, 0):  # the second time it has a count, in a quorum queue
+                for requeue in (1, 0):  # the second time the message has a count, in a quorum queue
                     tag, given, found = got(raw, "q")
                     assert found == body
                     properties.decode(given)

@@ -20,7 +20,7 @@ COUNT, SIZE = 300, 100_000
 @pytest.mark.rows("Q12")
 def test_a_client_that_closes_and_does_not_read_the_answer_is_cut_off(monkeypatch):
     monkeypatch.setattr(server_module, "PARTING_S", 0.5)
-    monkeypatch.setattr(server_module, "WRITE_HIGH_BYTES", 2 * COUNT * SIZE)  # else it is cut off for not reading
+    monkeypatch.setattr(server_module, "WRITE_HIGH_BYTES", 2 * COUNT * SIZE)  # else cut off for not reading
 
     def deaf(url: str) -> Raw:
         raw = Raw(url).opened()

@@ -93,7 +93,7 @@ def test_an_unused_queue_ends_after_a_restart_too_and_one_that_is_used_does_not(
     async def main() -> None:
         async with served(tmp_path / "data") as (_, url):
             await asyncio.to_thread(before, url)
-        clock.set_forward()  # no client could use them meanwhile: their time begins anew
+        clock.set_forward()  # no client could use the queues meanwhile: their time begins anew
         async with served(tmp_path / "data") as (server, url):
             broker, queueing = broker_of(server), server.queueing
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
@@ -209,7 +209,7 @@ def test_an_exclusive_queue_does_not_delete_its_namesake_with_its_connection():
                 await asyncio.to_thread(another, url)
                 await broker.delete_topic("replaced")
                 await broker.create_topic("replaced")
-            await until(lambda: "kept" not in names(broker))  # that one ended with its connection
+            await until(lambda: "kept" not in names(broker))  # "kept" ended with its connection
             await server.queueing.background_done()
             assert names(broker) == ["deleted", "replaced"]
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:

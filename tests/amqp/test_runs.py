@@ -235,7 +235,7 @@ def test_of_alike_messages_only_those_that_came_back_are_marked(kind):
         raw.expect(GET_OK)
         assert message(raw) == (LASTING, b"a")
         raw.call(1, NACK, struct.pack(">QB", 1, 2))
-        declared(raw, "back", text("x-queue-type", kind))  # by now it is there again
+        declared(raw, "back", text("x-queue-type", kind))  # by now the message is there again
         consume(raw, "back")
         raw.expect(CONSUME_OK)
         found = [delivered(raw) for _ in range(3)]

@@ -124,7 +124,7 @@ def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
                         ack(raw, found[0])
                         commit(raw)
                         commits.append(found[1])
-            except (OSError, AssertionError):  # it was killed
+            except (OSError, AssertionError):  # the node was killed
                 time.sleep(0.01)
 
     def filled() -> None:

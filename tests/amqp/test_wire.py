@@ -168,7 +168,7 @@ def test_a_channel_that_was_closed_can_be_opened_again(raw):
     raw.opened()
     raw.call(1, QUEUE_DECLARE, b"\x00\x00" + short("of nobody") + b"\x01" + long(b""))
     assert raw.expect(CHANNEL_CLOSE).code == 404
-    raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))  # on its way when the close came: the server does not answer
+    raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))  # sent before the close came: no answer
     raw.call(1, CHANNEL_CLOSE_OK)
     raw.open_channel(1)
     raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))

@@ -200,7 +200,7 @@ async def test_an_edit_respects_the_bound_of_bytes_whatever_the_policy(home: Hom
             with pytest.raises(LimitReached):
                 await broker.amend(policy, "mine", payload=b"a" * 47)
             assert broker.stats(policy).messages == 2
-    await broker.amend("drop-oldest", "mine", payload=b"a" * 47)  # others go, never the one that grows
+    await broker.amend("drop-oldest", "mine", payload=b"a" * 47)  # other messages are dropped, never the one that grows
     assert await drain(await broker.consumer("drop-oldest", "readers")) == [b"a" * 47]
 
 

@@ -44,7 +44,7 @@ async def test_partitions_of_a_consumer_that_leaves_are_read_on_by_the_others(ho
     held = await one.pull(4)
     await held.ack([0])
     seen = held.payloads()[:1] + await drain(other)
-    assert len(seen) == 7  # of its two partitions only
+    assert len(seen) == 7  # of the two partitions of this consumer only
     await one.close()
     seen += await drain(other)
     assert sorted(seen) == sorted(body for partition in range(4) for body in bodies(3, f"{partition}-"))

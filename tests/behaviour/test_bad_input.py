@@ -45,7 +45,7 @@ async def _keep(writer: MemoryWriter, before: int) -> None:
 
 
 async def attempt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryWriter, "trim", _keep)  # a broker in memory lets go of its journal after a second
+    monkeypatch.setattr(MemoryWriter, "trim", _keep)  # a broker in memory drops its journal after a second
     engine = MemoryEngine()
     world = await furnished(engine)
     try:

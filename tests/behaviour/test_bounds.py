@@ -43,7 +43,7 @@ async def test_the_dead_letters_of_each_subscription_count_where_the_oldest_make
     await broker.create_topic("t", messages_max=2, overflow="dead-letter-oldest", dead_messages_max=3)
     for name in ("a", "b"):
         await broker.subscribe("t", name)
-    for payload in (b"0", b"1"):  # two batches, so that they go one after the other
+    for payload in (b"0", b"1"):  # two batches, so that one is dropped after the other
         await broker.publish("t", payload)
     await broker.publish("t", [b"2", b"3"])
     assert broker.stats("t").dead == 3
@@ -203,7 +203,7 @@ async def test_drop_oldest_makes_room_by_time_over_all_partitions_and_spares_wha
     for number, partition in enumerate((1, 0, 1, 0)):
         await broker.publish("t", f"{number}", PublishOptions(partition=partition))
         clock.advance(1)
-    held = await reader.pull(1)  # by turn it takes from one partition
+    held = await reader.pull(1)  # the consumer takes from one partition at a time, in turn
     (out,) = held.payloads()
     await broker.publish("t", [b"4", b"5"])
     await held.ack()
@@ -300,7 +300,7 @@ async def test_a_consumer_never_holds_more_messages_than_it_declared(home: Home)
     assert len(third) == 2
     assert len(await small.pull()) == 0
     large = await broker.consumer("t", "readers")
-    assert len(await drain(large)) == 6  # the others go on
+    assert len(await drain(large)) == 6  # the other consumers continue
 
 
 @pytest.mark.rows("Q2", "Q4")

@@ -210,7 +210,7 @@ async def test_outcomes_survive_a_restart_at_every_stage(home, how):
 @in_loop
 async def test_an_outcome_that_is_not_durable_is_not_reported(home, monkeypatch):
     broker = await home.open()
-    monkeypatch.setattr(type(broker.shard.writer), "append_at_once", lambda *_: None)  # a disk that takes its time
+    monkeypatch.setattr(type(broker.shard.writer), "append_at_once", lambda *_: None)  # a slow disk
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
     await broker.publish("t", bodies(2), ASKED)
@@ -220,7 +220,7 @@ async def test_an_outcome_that_is_not_durable_is_not_reported(home, monkeypatch)
     broker.on_outcome.clear()
     acking = asyncio.create_task(held.ack([1]))
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # a settle is written at the end of its turn
+    await asyncio.sleep(0)  # a settle is written at the end of its turn of the loop
     assert broker.shard.committer.submitted > broker.shard.committer.durable
     assert unreported(broker) == {"0-0": "settled"}
     assert not broker.on_outcome.is_set()

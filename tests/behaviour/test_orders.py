@@ -60,7 +60,7 @@ async def test_without_a_reader_messages_are_kept_for_the_first_one(home: Home, 
     reader = await reader_of(broker, "t")
     seen = await drain(reader)
     assert sorted(seen) == [f"{number}".encode() for number in range(6)]
-    assert order != "timeline" or seen == sorted(seen)  # without a due time, it is when a message was published
+    assert order != "timeline" or seen == sorted(seen)  # without a due time, a message is due when it was published
     assert broker.stats("t").messages == 0
 
 
@@ -143,7 +143,7 @@ async def test_priority_holds_for_each_consumer_over_what_it_reads_and_not_betwe
     (own_of_one,), (own_of_other,) = one.partitions, other.partitions
     await broker.publish("t", ranked(9, 3, 6), PublishOptions(partition=own_of_one))
     await broker.publish("t", ranked(1, 0), PublishOptions(partition=own_of_other))
-    assert await drain(one, batch=3) == [b"3", b"6", b"9", b"0", b"1"]  # its own first, then it helps
+    assert await drain(one, batch=3) == [b"3", b"6", b"9", b"0", b"1"]  # own partitions first
     await broker.publish("t", ranked(9, 3, 6), PublishOptions(partition=own_of_one))
     await broker.publish("t", ranked(1, 0), PublishOptions(partition=own_of_other))
     assert (await one.pull(2)).payloads() == [b"3", b"6"]

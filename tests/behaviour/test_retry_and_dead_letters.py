@@ -89,7 +89,7 @@ async def test_a_message_in_back_off_holds_up_nothing_behind_it(home: Home, cloc
     assert await drain(reader) == bodies(5)[1:]
     await broker.publish("t", [b"later"])
     clock.advance(60_000)
-    assert await drain(reader) == [b"m0", b"later"]  # back at its place
+    assert await drain(reader) == [b"m0", b"later"]  # the message is back at its place
 
 
 @pytest.mark.rows("A23", "G16")

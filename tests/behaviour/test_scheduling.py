@@ -268,7 +268,7 @@ async def test_cancel_and_deliver_exclude_each_other(home: Home, clock: VirtualC
         await broker.cancel("t", "job-3", "job-0")  # all or none
     await held.ack([0])
     assert (await broker.get("t", "job-0")).num_rows == 0
-    clock.advance(1_000)  # job-1 is lost by its worker, and waits again
+    clock.advance(1_000)  # job-1 was not settled, and waits again
     await broker.cancel("t", "job-1", "job-2")
     with pytest.raises(StaleLease):
         await held.ack([1])
@@ -393,7 +393,7 @@ async def test_millions_scheduled_on_disk_come_in_their_time_after_restarts_of_e
     """Pull the first of them by their times: none early, none missing, and little read for each pull."""
     first_ms, cache_bytes = START_MS + YEAR_MS, 2 * count
     due = np.random.default_rng(3).permutation(count) * SECOND_MS + first_ms
-    offset_of = np.argsort(due)  # by their turn
+    offset_of = np.argsort(due)  # by due time
     broker = await home.open(cache_bytes=cache_bytes)
     await broker.create_topic("t", order="timeline")
     await broker.subscribe("t", "readers")

@@ -96,7 +96,7 @@ class Machine:
             if waits:
                 await delivery.ack(waits)
             delivery = await reader.pull(1_000)
-        await reader.close()  # what it still held waits again
+        await reader.close()  # what the consumer still held waits again
         await asyncio.sleep(60)
         await broker.close()
 

@@ -62,9 +62,7 @@ async def test_a_subscription_may_start_at_an_offset_or_a_time(home: Home, clock
     for number in range(4):
         await broker.publish("t", [f"{number} a", f"{number} b"], PublishOptions(partition=number % 2))
         clock.advance(1_000)
-    await broker.subscribe(
-        "t", "all"
-    )  # or the next one would drop the older messages, which no other subscription wants
+    await broker.subscribe("t", "all")  # else the older messages, which no other subscription wants, would be dropped
     await broker.subscribe("t", "offset", start="offset", start_offset=3)
     await broker.subscribe("t", "beyond", start="offset", start_offset=100)
     await broker.subscribe("t", "time", start="time", start_ms=clock.now_ms - 2_000)
@@ -114,7 +112,7 @@ async def test_a_late_subscription_gets_a_long_backlog_in_order_also_through_a_r
     early_rest = await drain(await broker.consumer("t", "early"), batch=5_000)
     late_all = await drain(await broker.consumer("t", "late"), batch=5_000)
     assert len(early_rest) == count - 100
-    assert late_all == early_rest  # what every subscription had settled was gone when it came
+    assert late_all == early_rest  # messages that every subscription had settled were gone when the late one came
     numbers = [int(body) for body in late_all]
     ranks = {
         "fifo": numbers,
@@ -156,7 +154,7 @@ async def test_without_acks_what_is_handed_over_is_settled_for_good(home: Home, 
     handed = await reader.pull(3)
     assert len(handed) == 3
     assert broker.stats("t").subscriptions[0].leased == 0
-    broker = await home.again(how)  # the reader never settled them, and without acks no settle is needed
+    broker = await home.again(how)  # without acks the reader settles nothing
     clock.advance(60_000)
     rest = await (await broker.consumer("t", "readers")).pull()
     assert len(rest) == 1

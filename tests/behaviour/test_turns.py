@@ -90,7 +90,7 @@ async def test_a_pull_that_was_woken_and_cancelled_leaves_the_message_to_the_nex
     await broker.create_topic("t", partitions=1)
     await broker.subscribe("t", "readers")
     _, pulls = await waiting(broker, "readers", 5)
-    await broker.publish("t", [b"x"])  # it has called the first, which has not run yet
+    await broker.publish("t", [b"x"])  # the publish has woken the first pull, which has not run yet
     for number in range(3):
         pulls[number].cancel()
     await asyncio.sleep(0.001)
@@ -303,7 +303,7 @@ def test_pulls_that_never_give_up_get_every_message_the_moment_it_is_there(assig
             consumer = await broker.consumer("t", "readers")
             while True:
                 pull = asyncio.create_task(consumer.pull(1, wait_ms=None))
-                if random.random() < 0.5:  # often in the very step in which it was called
+                if random.random() < 0.5:  # often in the very step in which the pull was woken
                     await asyncio.sleep(random.choice([0, 0, 0.001]))
                     pull.cancel()
                 try:

@@ -117,5 +117,5 @@ def with_jobs(test: Callable[[Web], Awaitable[None]]) -> Callable[[], None]:
 
         asyncio.run(main())
 
-    del run.__wrapped__  # pytest would take its argument for a fixture
+    del run.__wrapped__  # pytest would take the argument of the test for a fixture
     return run

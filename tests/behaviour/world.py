@@ -130,7 +130,7 @@ class Home:
 
     def _copy(self) -> Path:
         self._copies += 1
-        partial = shutil.ignore_patterns(f"*{PARTIAL_SUFFIX}")  # one may get its name while we copy
+        partial = shutil.ignore_patterns(f"*{PARTIAL_SUFFIX}")  # a partial file may get its name while we copy
         return Path(shutil.copytree(self.path, self._root / f"copy-{self._copies}", ignore=partial))
 
     async def journal(self) -> list[ops.AnyOp]:

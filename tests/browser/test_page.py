@@ -237,7 +237,7 @@ def test_a_page_whose_proxy_blocks_websockets_polls(home, tab):
 
 @pytest.mark.rows("Q16", "Q9")
 def test_a_page_from_elsewhere_needs_to_be_named(tmp_path, page_factory, home):
-    elsewhere = home.node.url  # another origin, since it has another port
+    elsewhere = home.node.url  # another origin, since the node has another port
     with served_node(tmp_path / "data", server=ServerSection(port=0, origins=(elsewhere,))) as node:
         page = page_factory()
         page.goto(f"{elsewhere}/healthz")

@@ -93,7 +93,7 @@ def test_a_consumer_continues_at_the_next_node(program, tmp_path, stop):
                     node = Running(tmp_path / "data", *flags).__enter__()
             assert node.ask("POST", "/v1/topics/jobs/messages", "end")[0] == 201
             acked = ended(process)
-        # An ack that is lost on the way back is carried out all the same: its message may be missing from the list.
+        # An ack whose answer is lost is carried out all the same: the list may miss its message.
         assert len(acked) == len(set(acked))
         assert set(acked) <= {*map(str, range(60)), "end"}
         status, text = node.ask("GET", "/v1/topics/jobs/subscriptions/w")

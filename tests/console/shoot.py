@@ -71,7 +71,7 @@ def clients(node: Served) -> Iterator[None]:
             session.subscribe("/topic/prices.*", id="2", ack="auto")
         for _ in range(7):
             session.send("/queue/reports-1", "{}")
-        time.sleep(1)  # it has arrived
+        time.sleep(1)  # the message has arrived
         yield
 
 

@@ -167,7 +167,7 @@ class Counted:
         handle = kind.data_received
 
         def data_received(connection: Any, data: bytes) -> None:
-            if not self._is_over:  # its turns are no longer counted either
+            if not self._is_over:  # turns after the count ended are not counted either
                 self.bytes[self._lap, id(connection)] += len(data)
             handle(connection, data)
 

@@ -172,7 +172,7 @@ def test_a_connection_that_uses_little_beside_waiting_ones_does_not_wait(clock):
     over = 0
     for lap in range(1_000):
         shared.note_read("others", clock.now)
-        flooder = flooders[lap % 20]  # one of those that wait, each turn of the loop
+        flooder = flooders[lap % 20]  # one of the flooders that wait, each turn of the loop
         while not flooder.refill():
             pass
         flooder.begin()
@@ -188,7 +188,7 @@ def test_strangers_have_one_part_of_the_loop_however_many_they_are(clock):
     shared = FairLoop()
     strangers = [Budget(shared, number) for number in range(1_000)]
     spent, began = 0.0, clock.now
-    for budget in strangers:  # each of them is new, and has all of its own budget
+    for budget in strangers:  # each stranger is new, and has all of its own budget
         if not shared.strangers.is_empty(clock.now):
             budget.begin(is_stranger=True)
             clock.work(STRANGER_S / 2)

@@ -181,7 +181,7 @@ def test_a_connection_that_was_stopped_for_long_is_not_late_when_it_continues():
             connection.stop("test")
             connection.tick(now + 100)
             connection.go_on("test")
-            await connection.fair_loop.wait_in_line()  # behind its own
+            await connection.fair_loop.wait_in_line()  # behind the calls of this connection
             connection.tick(now + 100.1)
             assert not connection.is_closing
             connection.tick(now + 200)

@@ -100,7 +100,7 @@ def test_memory_is_given_back_once_for_each_burst_also_for_one_between_two_looks
     unused += STEP_BYTES
     assert releaser.look()
     assert not releaser.look()
-    unused -= STEP_BYTES  # it is used again
+    unused -= STEP_BYTES  # the memory is used again
     assert not releaser.look()
     unused += STEP_BYTES
     assert releaser.look()

@@ -105,7 +105,7 @@ def test_bytes_that_are_only_announced_take_no_memory(announce: Callable[[Opened
         before = resident(node)
         for _ in range(CLIENTS):
             announce(clients)
-        assert node.ask("GET", "/v1/topics/jobs")[0] == 200  # behind all of them
+        assert node.ask("GET", "/v1/topics/jobs")[0] == 200  # the call is answered behind all of them
         assert resident(node) < before + SLACK_BYTES
 
 

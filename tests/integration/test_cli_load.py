@@ -68,7 +68,7 @@ class CallsBack(BaseHTTPRequestHandler):
             assert json.loads(body)["payload"].startswith(f"{len(self.seen) + 1} ")
             self.seen.append((time.monotonic(), query))
         if name == "0-0":
-            self.call_back(query, name)  # it may come before the answer
+            self.call_back(query, name)  # a callback may come before the answer
         report = json.dumps({"fate": "settled", "ids": [name]}).encode()
         self.send_response(201)
         self.send_header("Content-Length", str(len(report)))
@@ -117,7 +117,7 @@ def test_load_sends_one_message_a_second_by_default(monkeypatch, words, pace_s):
 
     async def one(self: Load, link: object, number: int, callback: str, *, is_sync: bool) -> None:
         sent.append((asyncio.get_running_loop().time(), is_sync))
-        await asyncio.sleep(30)  # an answer that takes its time holds up no other message
+        await asyncio.sleep(30)  # a slow answer holds up no other message
         self._note("sync" if is_sync else "async", 0)
 
     monkeypatch.setattr(GlobalOptions, "run", lambda self, work: simulated.run(work(None)))

@@ -128,7 +128,7 @@ async def test_octets_may_go_by_headers_of_the_call(world):
     with pytest.raises(wherry.InvalidInput, match="Wherry-Route-City"):
         await post("/v1/routes/orders/messages", "%ff")
     with pytest.raises(wherry.InvalidInput, match="Wherry-Route-City"):
-        await post("/v1/topics/eu/messages", "Bonn")  # no route looks at it there
+        await post("/v1/topics/eu/messages", "Bonn")  # no route reads the body of a plain publish
     [stored] = (await world.client.browse("eu")).to_pylist()
     assert (stored["payload"], stored["headers"]) == (b"a", [("by", "ann")])
 

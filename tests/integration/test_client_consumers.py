@@ -23,7 +23,7 @@ async def test_a_consumer_hands_out_each_message_and_acks_together(world):
             message.ack_later()
             if len(seen) == 100:
                 break
-        async for message in consumer:  # continues where it stood
+        async for message in consumer:  # the consumer continues where it stood
             seen.append(int(message.payload))
             await message.ack()
             if len(seen) == 120:
@@ -68,7 +68,7 @@ async def test_a_consumer_may_ack_by_itself_what_its_loop_has_dealt_with(world):
                     await message.nack(delay_ms=0)
                 elif message.payload == b"7":
                     raise ZeroDivisionError
-    assert sorted((await world.pull()).payloads()) == [b"3", b"8", b"9"]  # and the one that failed after its delay
+    assert sorted((await world.pull()).payloads()) == [b"3", b"8", b"9"]  # and the message that failed, after its delay
 
 
 @on_each

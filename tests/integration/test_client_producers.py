@@ -44,7 +44,7 @@ async def test_tables_go_in_and_columns_come_out(world):
                 break
     assert got == table.column("payload").to_pylist()
     await world.client.create_topic("copy")
-    await world.client.publish("copy", batch.data)  # what was handed out can be passed on as it is
+    await world.client.publish("copy", batch.data)  # a batch that was pulled can be published as it is
 
 
 @on_each

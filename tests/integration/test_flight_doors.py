@@ -59,7 +59,7 @@ def test_keys_open_what_their_rights_allow(tmp_path: Path):
         assert reader.ticket(table="topics")["name"].to_pylist() == ["a"]
         assert [info.descriptor.path for info in reader.client.list_flights(options=reader.options)] == [[b"a"]]
         admin.put([payloads(b"3")], topic="b", stage="of b")
-        writer.act("abort", key="of b")  # its own, if there were one: others' keys are theirs
+        writer.act("abort", key="of b")  # an abort is for stages of this key: those of others stay
         with pytest.raises(flight.FlightServerError, match="not-found"):
             writer.act("commit", key="of b", stages=["of b"])
         assert admin.act("commit", key="of b") == {"placed": [["b", 0, 1, 1]]}

@@ -137,7 +137,7 @@ def test_no_nonsense_over_the_wire_is_a_fault_of_the_broker(tmp_path: Path, capl
                     refused += 1
                     assert "internal: " not in str(fault), raw
         calls.prepare()
-        assert calls.flights.read(topic="a").num_rows >= 2  # and it serves as before
+        assert calls.flights.read(topic="a").num_rows >= 2  # the node serves as before
     assert refused > 300
     assert not caplog.records
 

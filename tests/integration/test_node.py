@@ -220,7 +220,7 @@ def test_the_first_key_opens_everything_and_is_only_in_its_file(data):
         assert code == 0
         assert token[12:] not in node.printed + log
         assert "keys are sent unencrypted" in log
-    with Running(data) as node:  # there is a key, so it is asked for; and no other is made
+    with Running(data) as node:  # there is a key, so the node requires keys; and no other key is made
         assert node.ask("PUT", "/v1/topics/jobs", Authorization=f"Bearer {token}")[0] == 201
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 401
 

@@ -30,7 +30,7 @@ async def test_slow_and_dead_clients_do_not_delay_another(tmp_path):
             await client.publish("jobs", [str(number)])
             await drained(client, "quick")
         assert asyncio.get_running_loop().time() - began < 2
-        assert len(slow.calls) == 1  # all of them are one host, and that has its share
+        assert len(slow.calls) == 1  # all of the slow ones are one host, which has one share
 
 
 @pytest.mark.parametrize("hosts", [1, 40])

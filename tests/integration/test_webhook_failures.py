@@ -84,7 +84,7 @@ async def test_a_webhook_is_removed_also_when_its_messages_cannot_be_settled(tmp
         keep = pusher.Pusher._settle
 
         async def too_late(self, delivery, verdict):
-            delivery.take_back()  # its lease is over
+            delivery.take_back()  # the lease of the delivery is over
             await keep(self, delivery, verdict)
 
         monkeypatch.setattr(pusher.Pusher, "_settle", too_late)
@@ -183,7 +183,7 @@ async def test_calls_under_way_together_count_as_one_failure(tmp_path):
         if call.payloads[0] == "first":
             return 200
         await asyncio.sleep(0.1)
-        return b"" if down else 200  # it hangs up without an answer
+        return b"" if down else 200  # the receiver hangs up without an answer
 
     async with Receiver(answer) as receiver, serving(tmp_path) as (_, client):
         webhook = hook(receiver, in_flight=16, remove_after=3)

@@ -97,7 +97,7 @@ class Gate(RuleBasedStateMachine):
     def end(self, data, how):
         delivery = data.draw(st.sampled_from(self.deliveries))
         some = sorted(data.draw(st.lists(st.sampled_from(delivery), min_size=1, unique=True)))
-        if how == "delay":  # failed, and held until a time: its key stays busy
+        if how == "delay":  # the message failed and waits for its time: its key stays busy
             self.gate.hold(column(some), self.gate.hashes(column(some)))
             return
         if how == "settle":

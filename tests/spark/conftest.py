@@ -43,7 +43,7 @@ def spark(tmp_path_factory):
     assert gateway is not None
     made.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with it, and else only with this process
+    gateway.proc.stdin.close()  # Java ends when its stdin does, and else only with this process
     gateway.proc.wait(60)
     SparkContext._gateway = SparkContext._jvm = None
     for name in added:

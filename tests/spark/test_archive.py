@@ -71,7 +71,7 @@ def test_a_job_that_dies_is_made_up_for_by_the_next(spark, broker, tmp_path, mon
         return real(*args, **options)
 
     with monkeypatch.context() as patched:
-        if point == "before the write":  # in the tasks: they do not see what is patched here
+        if point == "before the write":  # the write is in the tasks, which do not see what is patched here
             patched.setattr(archive_tasks, "run", dies)
         else:
             patched.setattr(module, name, dies)

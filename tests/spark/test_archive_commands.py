@@ -20,7 +20,7 @@ from wherry.spark.pipelines.run import session as run_session
 
 @pytest.fixture
 def wherry(broker, spark, monkeypatch):
-    monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else it would end with the command
+    monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else closed by the command
     app = typer.Typer(cls=CommandGroup)
     app.callback()(lambda: None)
     pipeline = typer.Typer()

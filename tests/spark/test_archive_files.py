@@ -67,7 +67,7 @@ def test_what_was_merged_and_removed_is_forgotten(spark, broker, tmp_path):
         archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
     archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions())
     assert len(manifest.need(here, topic).replaced) == 3
-    archive(spark, broker.link, topic, str(tmp_path), SMALL)  # removes them, and has nothing to commit
+    archive(spark, broker.link, topic, str(tmp_path), SMALL)  # this run removes the files, and has nothing to commit
     broker.publish(topic, texts(60, 20))
     archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
     assert manifest.need(here, topic).replaced == {}

@@ -82,7 +82,7 @@ def test_a_replay_of_a_log_is_taken_up_and_done_once(spark, broker, small, dies,
         dies(patched, 4, behind=behind)
         with pytest.raises(RuntimeError, match="planned"):
             replay(spark, broker.link, job, ask)
-    broker.publish(here, texts(200, 50), key=keys(50))  # after the job began: not its business
+    broker.publish(here, texts(200, 50), key=keys(50))  # published after the job began: not part of the job
     assert 0 < len(broker.payloads(there)) < 200
     done = replay(spark, broker.link, job, ask)
     assert done.rows + done.rows_before == 200
@@ -205,7 +205,7 @@ def test_a_stream_is_what_there_is_of_it_unless_a_time_before_is_asked_for(spark
         replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there))  # nothing at all is left
     broker.publish(here, texts(30, 5))
     now = int(time.time() * 1_000)
-    for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that it keeps is gone
+    for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that the stream keeps is gone
         assert replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=where)).rows == 5
     with pytest.raises(HistoryLost, match="keeps messages by age"):
         replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=Where(from_ms=now - 7_200_000)))

@@ -82,9 +82,9 @@ def test_archive_and_log_together_are_the_topic_at_random_cuts(spark, broker, tm
         if chance.random() < 0.5:
             world.let_go()
         frame, expected = world.whole(), list(world.all)
-        if chance.random() < 0.5:  # what comes after the cut is not in it
+        if chance.random() < 0.5:  # messages behind the cut are not in the frame
             world.publish(chance.randrange(1, 60))
-        if chance.random() < 0.6:  # rows go from the log to the archive before they are read
+        if chance.random() < 0.6:  # rows move from the log to the archive before they are read
             world.let_go()
             world.archive(compact=chance.random() < 0.5)
         assert rows_of(frame) == expected, f"seed {SEED}, cut {cut}"

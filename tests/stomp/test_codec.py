@@ -164,7 +164,7 @@ def test_what_is_written_is_read_again(version, text):
     (found,) = read(version, [data])[0]
     assert isinstance(found, Frame)
     assert (found.command, found.body) == ("SEND", b"body")
-    if version == "1.0":  # it has no escapes: what would break the frame is a space
+    if version == "1.0":  # 1.0 has no escapes: a character that would break the frame is written as a space
         assert found.headers["n 1"] == text.replace("\n", " ").replace("\r", " ").lstrip(" ")
     else:
         assert found.headers["n:1"] == text

@@ -153,7 +153,7 @@ def test_an_error_can_still_be_read_and_then_the_session_is_over(home):
     assert session.post(b"\n", at=session.sent).json["over"] is True
     again = session.look(after=session.after)
     assert (again.body, again.headers["wherry-over"]) == (b"", "true")
-    assert session.end().status in {204, 404}  # the broker lets go of it by itself, too
+    assert session.end().status in {204, 404}  # the broker ends the session by itself, too
     assert session.end().status == 404
 
 
@@ -261,7 +261,7 @@ def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypat
         done.until(b"ERROR")
         done.look()
         eventually(lambda: done.look().status == 404)
-        eventually(lambda: kept.look().status == 404)  # it never confirms the ERROR
+        eventually(lambda: kept.look().status == 404)  # this client never confirms the ERROR
         assert not len(transports_of(home).polling)
 
 

@@ -63,7 +63,7 @@ def test_which_subscription_an_ack_names_makes_no_difference(port, name, version
         assert second.headers["redelivered"] == "true"
         raw.done("ACK", subscription=subscription, **ack_of(raw, second.headers))
         raw.send("ACK", **ack_of(raw, second.headers))
-        assert raw.error().headers["message"] == "precondition_failed"  # it is settled
+        assert raw.error().headers["message"] == "precondition_failed"  # the message is settled already
 
 
 @pytest.mark.parametrize(("version", "right", "wrong"), [("1.1", "message-id", "id"), ("1.2", "id", "message-id")])

@@ -140,7 +140,7 @@ def test_ack_is_of_one_message_or_of_all_up_to_it(port, name, mode, command, exp
         raw.send("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack=mode)
         acks = ids(raw, 5)
         raw.send(command, id=acks[2], receipt="settled")
-        if command == "NACK":  # they come back to the same subscriber
+        if command == "NACK":  # nacked messages come back to the same subscriber
             again = [raw.next() for _ in range(4)]
             assert sorted(each.body for each in again if each.command == "MESSAGE") == [b"0", b"1", b"2"]
             assert all(each.headers["redelivered"] == "true" for each in again if each.command == "MESSAGE")
@@ -249,7 +249,7 @@ def test_a_durable_subscription_misses_nothing(port, name):
         raw.done("SEND", b"meanwhile", destination=f"/topic/{name}", persistent="true")
         raw.send("SUBSCRIBE", ack="client", **durable)
         assert raw.expect("MESSAGE").body == b"meanwhile"
-        raw.done("UNSUBSCRIBE", id="d", durable="true", auto_delete="false")  # deletes it
+        raw.done("UNSUBSCRIBE", id="d", durable="true", auto_delete="false")  # deletes the subscription
         raw.done("SEND", b"lost", destination=f"/topic/{name}")
         raw.done("SUBSCRIBE", **durable)
         assert raw.silent()
@@ -348,7 +348,7 @@ def test_a_transaction_is_all_or_nothing(client, name):
     client.send("BEGIN", transaction="t")
     client.send("SEND", b"a", destination=f"/queue/out-{name}", transaction="t")
     client.send("SEND", b"b", destination=f"/queue/out-{name}", transaction="t")
-    client.send("ACK", id=got, transaction="t")  # it is out again since the ABORT
+    client.send("ACK", id=got, transaction="t")  # the message is on lease again since the ABORT
     client.send("COMMIT", transaction="t", receipt="committed")
     frames = [client.next() for _ in range(3)]
     assert [each.body for each in frames if each.command == "MESSAGE"] == [b"a", b"b"]

@@ -112,7 +112,7 @@ def test_acks_of_transactions_that_end_in_any_order_leave_the_rest_in_order(clie
         client.done("ACK", id=acks[last], transaction=named)
     client.done("ABORT", transaction="a")
     client.done("ABORT", transaction="b")
-    client.done("ACK", id=acks[4])  # and all before it
+    client.done("ACK", id=acks[4])  # this acks all before it too
     client.done("UNSUBSCRIBE", id="1")
     client.send("SUBSCRIBE", destination=f"/queue/{name}", id="2")
     assert client.bodies(4) == [b"5", b"6", b"7", b"8"]

@@ -189,7 +189,7 @@ def test_a_key_that_loses_a_right_loses_its_subscriptions(locked, destination, k
         found = raw.error()
         assert found.headers["message"] == "key no longer good"
         assert lost in found.body.decode()
-        other.done("BEGIN", transaction="1")  # it has lost nothing that it uses
+        other.done("BEGIN", transaction="1")  # this session has lost no right that it uses
 
 
 LASTING = {"destination": "/topic/a", "id": "1", "durable": "true", "auto_delete": "false"}

@@ -68,4 +68,4 @@ def test_two_wires_share_a_queue_and_its_acks(amqp, port, name):
         raw.send("SEND", b"1", destination=f"/queue/{name}", persistent="true")
         raw.send("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack="client")
         raw.expect("MESSAGE")
-    assert amqp.got(name)[1] == b"1"  # it came back, since it was not acked
+    assert amqp.got(name)[1] == b"1"  # the message came back, since it was not acked

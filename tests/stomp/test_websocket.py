@@ -243,7 +243,7 @@ def test_a_client_that_reads_nothing_gets_no_more_than_its_transport_holds_and_o
         good.send(frame("SEND", b"through", destination="/topic/small"))
         until(good, b"through\0")
         sessions = sessions_of(home)
-        eventually(lambda: sessions.cut_off_counts["nothing read"] == 1)  # the one that reads nothing is cut off
+        eventually(lambda: sessions.cut_off_counts["nothing read"] == 1)  # the client that reads nothing is cut off
         good.send(frame("SEND", b"still", destination="/topic/small"))
         until(good, b"still\0")
         lazy.close()

@@ -117,7 +117,7 @@ def priority_produce(port: int, count: int) -> Iterator[Found]:
     """Send ZADD with a random priority as score, a thousand in a pipeline."""
     chance = random.Random(7)
     with redis.Redis(port=port) as client:
-        # Each member of a sorted set is there once: the number makes it another.
+        # A sorted set has each member once: the number makes each message another member.
         members = [(_NUMBER.pack(number) + message()[8:], chance.randrange(PRIORITIES)) for number in range(count)]
         yield None
         _add(client, "ranked", members)

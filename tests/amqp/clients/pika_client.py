@@ -80,7 +80,7 @@ class PikaChannel(Channel):
         with translated():
             self._connection.process_data_events(seconds)
             if self._channel.is_closed:
-                raise self._channel._closing_reason  # there is no public way to it
+                raise self._channel._closing_reason  # pika has no public way to the reason
 
     def close(self) -> None:
         self._channel.close()

@@ -114,7 +114,7 @@ class PyAmqpChannel(Channel):
             if not internal:
                 self._channel.exchange_declare(name, kind, **terms)
                 return
-            # It has no parameter for it; the rest of the library does.
+            # `exchange_declare` of py-amqp has no parameter for `internal`; the rest of the library does.
             bits = (terms.get("passive"), terms.get("durable"), terms["auto_delete"], internal, False)
             self._channel.send_method(
                 spec.Exchange.Declare,

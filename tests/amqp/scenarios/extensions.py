@@ -291,7 +291,7 @@ def a_delayed_message_comes_later(scene: Scene) -> None:
     channel.publish(exchange, "key", b"soon", headers={"x-delay": 300})
     channel.publish(exchange, "key", b"now")
     assert channel.bodies(3) == [b"now", b"soon", b"late"]
-    assert time.monotonic() - began >= 0.6  # nothing is early; how late it may be is not bounded
+    assert time.monotonic() - began >= 0.6  # no message is early; how late a message may be is not bounded
 
 
 @scenario(only_here=True)

@@ -12,10 +12,10 @@ from tests.amqp.clients.port import Address, Channel, Client, Connection, Declar
 
 ALL = frozenset(
     {
-        "any-expiration",  # one that is no number
+        "any-expiration",  # an expiration that is no number
         "any-name",  # of a queue: more than letters and digits
         "cluster-id",
-        "codes-at-opening",  # it hands on with which code the server refused to open a connection
+        "codes-at-opening",  # the library hands on the code with which the server refused to open a connection
         "doubles",
         "floats",
         "pipelined",  # publishing before the confirm of the last came

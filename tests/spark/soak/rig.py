@@ -75,7 +75,7 @@ class Driver:
         with suppress(OSError):
             self._process.communicate()
         timer.cancel()
-        self.kill()  # Java, if it is still there
+        self.kill()  # kill Java, if that is still there
 
     def _read(self, patience_s: float) -> Any:
         assert self._process.stdout is not None

@@ -54,7 +54,7 @@ class Strikes:
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        with self._striking:  # what was begun comes to its end
+        with self._striking:  # a strike that was begun comes to its end
             pass
         for thread in self._threads:
             thread.join()

@@ -204,4 +204,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "ledger":
         ledger()
     SCENARIOS[sys.argv[1]]()
-    time.sleep(0.1)  # its threads end by themselves
+    time.sleep(0.1)  # the threads of stomp.py end by themselves

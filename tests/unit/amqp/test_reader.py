@@ -88,7 +88,7 @@ def test_publish_is_read_whole_byte_by_byte_and_with_a_tail():
         assert alone(reader().feed(GOLDEN * times)) == expected
         assert fed(reader(), byte_by_byte(GOLDEN * times)) == expected
     for cut in range(1, len(GOLDEN)):
-        for before in (0, 1, 2):  # the first is read the long way, those after it at once
+        for before in (0, 1, 2):  # the first publish is decoded in full, those after it by the cached route
             tailed = reader()
             assert alone(tailed.feed(GOLDEN * before + GOLDEN[:cut])) == [GOLDEN_EVENT] * before
             assert 0 < tailed.partial_bytes <= len(GOLDEN) + CONTENT_BYTES

@@ -82,7 +82,7 @@ def test_the_loop_writes_lone_entries_itself_and_leaves_a_flow_to_the_writer_thr
         async def write(size: int) -> None:
             position = made.submit([bytes(size)], size)
             await asyncio.sleep(0)
-            found.append(made.durable >= position)  # at the end of this turn: the loop wrote it
+            found.append(made.durable >= position)  # the loop wrote the position at the end of this turn
             await made.wait(position)
 
         await write(300)

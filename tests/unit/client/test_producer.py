@@ -39,7 +39,7 @@ def test_a_message_published_while_the_producer_closes_is_refused_and_those_befo
         broker = Slow()
         producer = await wherry.Client(broker).producer("jobs", batch_messages=1, buffer_messages=1).__aenter__()
         first = await producer.publish(b"a")
-        waiting = asyncio.create_task(producer.publish(b"b"))  # there is no room for it
+        waiting = asyncio.create_task(producer.publish(b"b"))  # there is no room for this message
         await broker.asked.wait()
         closing = asyncio.create_task(producer.__aexit__(None, None, None))
         await asyncio.sleep(0)

@@ -45,7 +45,7 @@ def unreported(desk: Desk, **wanted: Any) -> list[tuple[int, str]]:
     return [(each.offset, each.fate) for each in desk.topic.outbox.unreported("t", **every)]
 
 
-# What became of it.
+# The fate of one message.
 
 
 @pytest.mark.rows("K5")

@@ -56,7 +56,7 @@ def test_a_ranked_pull_spends_its_bytes_by_rank_and_not_by_partition():
             desk.publish(Message(payload=b"." * 100, priority=priority), partition=partition)
     assert pulled(desk, size=700) == [(rank, rank % 3) for rank in range(7)]
     assert pulled(desk, size=550) == [(rank, rank % 3) for rank in range(7, 12)]
-    assert pulled(desk, size=1) == [(12, 0)]  # the first is handed over however large it is
+    assert pulled(desk, size=1) == [(12, 0)]  # the first message is handed over however large it is
     assert pulled(desk, n=4) == [(rank, rank % 3) for rank in range(13, 17)]
     assert pulled(desk) == [(rank, rank % 3) for rank in range(17, 30)]
 

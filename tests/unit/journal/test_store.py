@@ -257,7 +257,7 @@ def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
 
     async def main() -> None:
         looking = asyncio.create_task(world.look(0, 30))
-        await asyncio.sleep(0)  # it has the blocks of the old segment in its hands now
+        await asyncio.sleep(0)  # the look holds the blocks of the old segment now
         world.store.find_sparse(world.wants)
         assert await world.store.rewrite(world.wanted, world.wants)
         await world.files.remove(world.store.garbage)

@@ -12,7 +12,7 @@ def test_a_reader_of_history_waits_for_readers_that_are_served():
     done: list[str] = []
 
     def serve() -> None:
-        time.sleep(0.02)  # a busy turn; the reader asks for its own meanwhile
+        time.sleep(0.02)  # a busy turn of the loop; the reader asks for its own turn meanwhile
         done.append("served")
 
     async def main() -> None:

@@ -184,7 +184,7 @@ def test_a_request_without_an_answer_in_time_is_unavailable():
         await turn()
         with pytest.raises(wherry.Unavailable):
             await waits
-        peer.confirm((1, 1, 0, 0))  # it came too late, and is no fault
+        peer.confirm((1, 1, 0, 0))  # the confirm came too late, and is no fault
         assert not peer.session.is_closed
         peer.session.abort()
 
@@ -315,7 +315,7 @@ def test_a_connection_that_is_lost_fails_what_is_under_way_and_nothing_else():
         for each in (sent, call):
             with pytest.raises(wherry.Unavailable, match="without an answer"):
                 await each
-        await room  # it finds another connection
+        await room  # the caller finds another connection
         assert peer.session.lost.done()
 
     run(main)

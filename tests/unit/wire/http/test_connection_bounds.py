@@ -86,7 +86,7 @@ def test_room_for_a_body_follows_what_came_and_little_is_moved():
     length = 32 << 20
     rooms, moved = grown(length, GROWTH)
     assert rooms == [4_096, 32_768, 262_144, 2_097_152, 16_777_216, length]
-    assert moved < length * 3 // 5  # the last step is a short one; a seventh where it is whole
+    assert moved < length * 3 // 5  # the last step is a short one; a whole one would move a seventh
     assert grown(16 << 20, GROWTH)[1] < (16 << 20) // 7 + 1
     assert max(later / room for room, later in pairwise(grown(length, GROWTH_WHEN_SHORT)[0])) == 2
 

@@ -98,7 +98,7 @@ def test_a_client_without_a_key_is_refused_before_the_body_comes(framing: str, e
 )
 def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_it_is_read(data: bytes):
     async def test(client: Client) -> None:
-        received = await client.send(data + post(b"smuggled"), answers=2)  # waits for one that must not come
+        received = await client.send(data + post(b"smuggled"), answers=2)  # the second must not come
         assert received.startswith(b"HTTP/1.1 400 ")
         assert received.count(b"Content-Length: ") == 1
         assert b"Connection: close" in received
