@@ -32,7 +32,7 @@ def medians(runs: Sequence[Measured]) -> Measured:
 
 
 def progress(text: str) -> None:
-    """Print a line at once, so that a person who waits sees how far the run is."""
+    """Print a line at once, so that a reader of the terminal sees how far the run is."""
     print(text, flush=True)
 
 

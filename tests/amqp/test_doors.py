@@ -35,7 +35,7 @@ from wherry.security.keys import make
 from wherry.security.tls import Tls
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
-TOLD = long(short("capabilities") + b"F" + long(short("authentication_failure_close") + b"t\x01"))
+REPORTS_FAILURES = long(short("capabilities") + b"F" + long(short("authentication_failure_close") + b"t\x01"))
 
 
 class Secure(Raw):
@@ -227,7 +227,7 @@ def test_a_refused_login_is_reported_to_a_client_that_can_read_it(tmp_path):
     def client(node: Node) -> None:
         with Raw(url_of(node, "guest", "wrong")) as raw:
             raw.begin()
-            raw.call(0, (10, 11), TOLD + short("PLAIN") + long(raw.plain()) + short("en_US"))
+            raw.call(0, (10, 11), REPORTS_FAILURES + short("PLAIN") + long(raw.plain()) + short("en_US"))
             assert raw.expect(CLOSE).code == 403
 
     served(tmp_path, client)

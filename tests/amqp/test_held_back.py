@@ -48,7 +48,7 @@ HELD_BYTES = 200_000
 READ_BYTES = 512 << 10
 """More than one read of a socket brings: what may come after the bound was reached."""
 
-TOLD_OF_BLOCKS = short("capabilities") + b"F" + long(short("connection.blocked") + b"t\x01")
+REPORTS_BLOCKS = short("capabilities") + b"F" + long(short("connection.blocked") + b"t\x01")
 
 
 def body(number: int) -> bytes:
@@ -97,7 +97,7 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
                 when_stored(position, call)
 
             monkeypatch.setattr(broker, "when_stored", lambda *given: late.add(asyncio.create_task(hold(*given))))
-            eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
+            eager = await asyncio.to_thread(lambda: Raw(url).opened(client=REPORTS_BLOCKS))
             other = await asyncio.to_thread(consuming, url, "other")
             with eager, other:
                 await asyncio.to_thread(durable, eager, "q")

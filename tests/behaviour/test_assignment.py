@@ -74,15 +74,15 @@ async def test_exclusive_gives_all_to_the_first_consumer_and_shared_all_to_each(
     for name in ("exclusive", "shared"):
         await broker.subscribe("t", name, assignment=name)
     first, second = [await broker.consumer("t", "exclusive") for _ in range(2)]
-    everybody = [await broker.consumer("t", "shared") for _ in range(2)]
+    sharing = [await broker.consumer("t", "shared") for _ in range(2)]
     for _ in range(4):
         await broker.publish("t", [b"x"])
     assert len(await second.pull()) == 0
     assert len(await first.pull(1)) == 1
     await first.close()
     assert len(await drain(second)) == 4
-    assert [consumer.partitions for consumer in everybody] == [[0, 1], [0, 1]]
-    assert [len(await consumer.pull(2)) for consumer in everybody] == [2, 2]
+    assert [consumer.partitions for consumer in sharing] == [[0, 1], [0, 1]]
+    assert [len(await consumer.pull(2)) for consumer in sharing] == [2, 2]
 
 
 @pytest.mark.rows("D24")

@@ -16,7 +16,7 @@ def url(tmp_path_factory):
 
 @pytest.fixture
 def wherry(url, request):
-    """Run a command in this process; it must end as `code` says. `{t}` stands for a topic of the test's own."""
+    """Run a command in this process; it must end with `code`. `{t}` stands for a topic of the test's own."""
     topic = request.node.name.replace("[", "-").replace("]", "")[:60]
 
     def run(*arguments, code=0, stdin=""):

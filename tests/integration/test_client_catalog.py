@@ -94,17 +94,17 @@ async def test_a_route_may_go_by_headers_of_the_call(world):
     )
     await world.client.put_route(wherry.Route(name="orders", kind="headers", bindings=bindings))
 
-    async def went(**headers: str) -> list[str]:
+    async def reached(**headers: str) -> list[str]:
         message = wherry.Message(payload=b"a", headers={"region": "eu", "of": "the message"})
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return list(await world.client.publish_route("orders", [message], headers=named))
 
-    assert await went(region="eu") == []
-    assert await went(region="eu", by="ann of: sales; 7%") == ["eu"]
-    assert await went(region="eu", by="ann of: sales; 7%", x_large="yes") == ["eu", "large"]
-    assert await went(size="") == ["large"]
-    assert await went(X_LARGE="yes") == await went(GRÖßE=" groß\r\n") == ["large"]
-    assert await went(size="%20", x_large="YES", größe="gro%C3%9F") == []
+    assert await reached(region="eu") == []
+    assert await reached(region="eu", by="ann of: sales; 7%") == ["eu"]
+    assert await reached(region="eu", by="ann of: sales; 7%", x_large="yes") == ["eu", "large"]
+    assert await reached(size="") == ["large"]
+    assert await reached(X_LARGE="yes") == await reached(GRÖßE=" groß\r\n") == ["large"]
+    assert await reached(size="%20", x_large="YES", größe="gro%C3%9F") == []
     assert await world.client.publish_route("orders", [b"a"]) == {}
     for wrong in ({"Region": "eu", "region": "us"}, {"": "c"}, {"a": "\ud800"}, {"a": 1}, {1: "a"}, "a=b"):
         with pytest.raises(wherry.InvalidInput, match="headers"):

@@ -359,7 +359,7 @@ class Queue:
         return [m for m in expired if not self.held_by_durable(m) and not self.expected_by_durable(m)]
 
     def withdraw(self, held: Iterable[Message], *, bury: bool) -> None:
-        """Withdraw messages that have expired from all who wait, also while one subscription holds them."""
+        """Withdraw expired messages from all subscriptions where they wait, also while one subscription holds them."""
         for message in held:
             for name, place in message.places.items():
                 if place.where not in ("waiting", "delayed"):

@@ -218,8 +218,8 @@ class AioPikaChannel(Channel):
 
         return self._do(publish())
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
-        self._do(self._channel.set_qos(count, global_=everyone))
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
+        self._do(self._channel.set_qos(count, global_=whole_channel))
 
     def consume(
         self,

@@ -209,8 +209,8 @@ class AmqpLibChannel(Channel):
         outcomes: list[bool] = self._do("publish", exchange=exchange, key=key, bodies=packed, options=options)
         return outcomes
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
-        self._do("qos", count=count, everyone=everyone)
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
+        self._do("qos", count=count, wholeChannel=whole_channel)
 
     def consume(
         self,

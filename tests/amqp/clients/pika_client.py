@@ -142,9 +142,9 @@ class PikaChannel(Channel):
     def publish_all(self, exchange: str, key: str, bodies: list[bytes]) -> list[bool]:
         raise NotImplementedError("a blocking channel waits for each; see pika_own")
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
         with translated():
-            self._channel.basic_qos(prefetch_count=count, global_qos=everyone)
+            self._channel.basic_qos(prefetch_count=count, global_qos=whole_channel)
 
     def consume(
         self,

@@ -164,7 +164,7 @@ class Channel(ABC):
         """Publish without waiting between them, then wait for every confirm."""
 
     @abstractmethod
-    def qos(self, count: int, *, everyone: bool = False) -> None:
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
         """Bound unsettled messages per consumer, or for all consumers of the channel."""
 
     @abstractmethod

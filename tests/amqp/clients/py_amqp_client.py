@@ -165,9 +165,9 @@ class PyAmqpChannel(Channel):
                 self._connection.drain_events(timeout=10)
         return [self._settled[tag] for tag in wanted]
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
         with translated():
-            self._channel.basic_qos(0, count, everyone)
+            self._channel.basic_qos(0, count, whole_channel)
 
     def consume(
         self,

@@ -101,7 +101,7 @@ const calls = {
     return Promise.all(sent);
   },
 
-  qos: ({ id, count, everyone }) => open(id).prefetch(count, everyone),
+  qos: ({ id, count, wholeChannel }) => open(id).prefetch(count, wholeChannel),
 
   async consume({ id, queue, options }) {
     let tag = null;

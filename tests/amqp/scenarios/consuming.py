@@ -215,10 +215,10 @@ def a_prefetch_counts_for_each_new_consumer_alone(scene: Scene) -> None:
 
 
 @scenario()
-def a_prefetch_for_everyone_bounds_the_channel(scene: Scene) -> None:
+def a_prefetch_for_the_whole_channel_bounds_the_channel(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 10)
-    channel.qos(3, everyone=True)
+    channel.qos(3, whole_channel=True)
     channel.consume(queue)
     channel.consume(queue)
     taken = channel.take(3)
@@ -233,7 +233,7 @@ def both_prefetches_hold_together(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 20)
     channel.qos(2)
-    channel.qos(3, everyone=True)
+    channel.qos(3, whole_channel=True)
     channel.consume(queue)
     channel.consume(queue)
     channel.take(3)
@@ -372,7 +372,7 @@ def to_cancel_an_unknown_consumer_is_no_error(scene: Scene) -> None:
 
 
 @scenario()
-def a_consumer_hears_that_its_queue_was_deleted(scene: Scene) -> None:
+def a_consumer_is_cancelled_when_its_queue_is_deleted(scene: Scene) -> None:
     connection = scene.connect()
     channel = connection.channel()
     queue = scene.queue(channel)

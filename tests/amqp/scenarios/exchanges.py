@@ -75,7 +75,7 @@ def two_bindings_bring_one_copy(scene: Scene) -> None:
 
 
 @scenario()
-def a_fanout_exchange_reaches_everybody(scene: Scene) -> None:
+def a_fanout_exchange_reaches_every_queue(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     exchange = scene.exchange(channel, "fanout")
     queues = [scene.queue(channel, f"queue{number}", exclusive=True) for number in range(10)]

@@ -31,7 +31,7 @@ CONF = {JAVA: f"{QUIET[JAVA]} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """A driver does not live long here: it has to start quickly."""
 
 
-TOLD_MAX = 10_000
+PRINTED_MAX = 10_000
 
 
 def digest(rows: Iterable[tuple[str, bytes]]) -> tuple[int, str]:
@@ -59,7 +59,7 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, str]:
 
 def _reason_of(fault: PySparkException) -> str:
     """Return the reason in a line; all of Spark's text is printed to the log."""
-    print(str(fault)[:TOLD_MAX], file=sys.stderr, flush=True)
+    print(str(fault)[:PRINTED_MAX], file=sys.stderr, flush=True)
     return reason(fault)
 
 

@@ -150,7 +150,7 @@ def test_trim_keeps_two_spares_and_never_the_current_file() -> None:
 
 
 def test_stale_frames_of_a_reused_file_are_never_live() -> None:
-    """Give every frame the same length and every file the same seed, so that only positions tell frames apart."""
+    """Give every frame the same length and every file the same seed, so that frames differ by position only."""
 
     async def run() -> None:
         files = CutFiles()

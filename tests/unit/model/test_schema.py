@@ -78,9 +78,7 @@ def test_the_bits_of_the_columns_are_part_of_the_journal_format():
 
 
 def test_the_schema_is_version_1():
-    """Hold the schema as it is: segments have it and Spark reads it, so a new column goes to the end with a new
-    version.
-    """
+    """Hold the schema as it is: segments have it and Spark reads it, so a new column takes the end and a version."""
     assert MESSAGE.metadata == {b"wherry.schema": b"1"}
     assert [(field.name, str(field.type), field.nullable) for field in MESSAGE] == [
         ("offset", "int64", False),
@@ -326,9 +324,7 @@ def test_a_plain_batch_with_a_payload_above_the_limit_is_refused_as_any_other():
 
 
 def test_a_column_that_a_batch_does_not_have_takes_no_bytes_of_other_rows():
-    """Check nulls too: `pa.nulls` of maps has children as long as the column, so a block had those of its whole
-    segment.
-    """
+    """Check nulls too: `pa.nulls` of maps has children of the column's length, so a block had those of its segment."""
     for name in STORED:
         column = absent(name, 100_000).slice(50_000, 10)
         batch = pa.record_batch([column], names=[name])

@@ -86,9 +86,7 @@ SINGLE = as_avro.write_single(record(TWO[0]))
 
 
 def big_endian() -> bytes:
-    """Make a stream whose schema is marked big-endian; the slot is empty for little-endian, so point it at another
-    field.
-    """
+    """Make a stream whose schema is marked big-endian; the slot is empty for little-endian, so reuse another field."""
     body = bytearray(arrow_bytes(BATCH))
     metadata = memoryview(body)[8:]
     header = arrow_stream._header(metadata)
