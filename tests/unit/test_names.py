@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "wherry"
 
-OF_PERSONS = re.compile(
+PERSONS = re.compile(
     r"(?:^|_)(?:who|whoever|(?:some|any|no|every)body|someone|told|tells?|sa(?:id|ys?)|hea(?:rd|rs?))(?:_|$)"
 )
-"""Words that stand for programs, or for what programs do, where CONTRIBUTING asks for client, consumer, send, return."""
+"""Words for persons in names of programs, where CONTRIBUTING asks for client, consumer, send, return, report."""
 
 SAME_ROLE = {
     "Bounds": "the limits of one server, or of the connections of the client",
@@ -51,4 +51,4 @@ def test_a_name_in_tests_and_benchmarks_has_no_word_for_a_person():
         for path in paths
         for name in re.findall(r"^ *(?:async )?(?:def|class) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
-    assert [name for name in names if OF_PERSONS.search(name)] == []
+    assert [name for name in names if PERSONS.search(name)] == []
