@@ -388,7 +388,7 @@ async def test_dead_letters_outlive_a_subscription_that_is_cut_off(home: Home, h
     assert await drain(other) == [b"m1", b"m2", b"m0", b"m1", b"m2"], "subscriptions that wait for them still get them"
     broker = await home.again(how)
     assert await broker.discard("t", DeadFilter(offsets=(0,))) == 1
-    assert await broker.redrive("t", by="ann") == 1, "published anew, for subscriptions of now"
+    assert await broker.redrive("t", by="ann") == 1, "published anew, for the subscriptions of now"
     broker = await home.again(how)
     other = await broker.consumer("t", "other")
     assert await drain(other) == [b"m1"]

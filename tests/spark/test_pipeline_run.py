@@ -168,7 +168,7 @@ def test_two_sources_of_one_queue_settle_nothing_of_each_other(spark, broker, tm
         rows = [(row["key"], int(row["payload"])) for row in broker.rows(f"{topic}.{out}")]
         assert sorted(rows) == sorted((key, n) for key in ("slow", "fast") for n in range(50))
     names = {f"two.{sink}.{source}" for sink in ("out", "again") for source in ("slow", "fast")}
-    assert set(broker.subscriptions(topic)) == names, "a name in a comment is no subscription that is not read"
+    assert set(broker.subscriptions(topic)) == names, "a name in a comment makes no subscription"
 
 
 JOINED = """

@@ -49,11 +49,11 @@ def test_answers_and_problems_are_documented():
         assert {str(int(STATUS_OF[code])) for code in endpoint.codes} <= set(responses)
         assert ("401" in responses) == ("security" in OPERATIONS[endpoint.name]) == (endpoint.right != "none")
         assert ("415" in responses) == ("requestBody" in OPERATIONS[endpoint.name])
-    responses = DOCUMENT["components"]["responses"]
-    assert "Retry-After" in responses["503"]["headers"]
-    assert "Retry-After" in responses["429"]["headers"]
-    assert "Allow" in responses["405"]["headers"]
-    assert "WWW-Authenticate" in responses["401"]["headers"]
+    shared = DOCUMENT["components"]["responses"]
+    assert "Retry-After" in shared["503"]["headers"]
+    assert "Retry-After" in shared["429"]["headers"]
+    assert "Allow" in shared["405"]["headers"]
+    assert "WWW-Authenticate" in shared["401"]["headers"]
 
 
 def test_ranges_are_documented_of_every_number_that_comes_in():
