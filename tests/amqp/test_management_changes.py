@@ -45,7 +45,7 @@ def test_queues_are_declared_purged_and_deleted(tmp_path):
 
 
 @pytest.mark.rows("Q12")
-def test_exchanges_and_bindings_come_and_go(tmp_path):
+def test_exchanges_and_bindings_are_made_and_deleted(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             assert await status_of(node, "PUT exchanges/%2F/events", {"type": "topic", "durable": True}) == 201

@@ -35,7 +35,7 @@ def publish(raw: Raw, name: str, key: str) -> None:
     raw.frame(3, 1, b"x")
 
 
-def test_exchanges_that_come_and_go_leave_nothing():
+def test_exchanges_that_are_made_and_deleted_leave_nothing():
     def client(url: str) -> None:
         with Raw(url).opened() as raw:
             durable(raw, "q")

@@ -90,7 +90,7 @@ def test_a_client_that_is_reset_before_its_login_does_not_keep_others_from_the_c
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_client_that_hangs_up_is_let_go_whether_it_was_read_from_or_not(monkeypatch, paused):
+def test_a_client_that_hangs_up_is_forgotten_whether_it_was_read_from_or_not(monkeypatch, paused):
     monkeypatch.setattr(server_module, "PARTING_S", 1_000.0)
 
     async def main() -> None:

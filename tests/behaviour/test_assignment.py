@@ -17,7 +17,7 @@ def shares(consumers: list[Consumer]) -> list[int]:
 @pytest.mark.rows("D11")
 @pytest.mark.parametrize("strategy", ["balanced", "ordered"])
 @in_loop
-async def test_partitions_are_shared_out_anew_as_consumers_come_and_go(home: Home, strategy: str):
+async def test_partitions_are_shared_out_anew_as_consumers_join_and_leave(home: Home, strategy: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=10)
     await broker.subscribe("t", "readers", assignment=strategy)

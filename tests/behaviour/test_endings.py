@@ -9,7 +9,7 @@ from tests.behaviour.world import VirtualClock
 from wherry import Closed, LimitReached, Message, PublishOptions, Retry
 
 
-def test_a_broker_closes_while_others_go_on_publishing_and_can_be_opened_again(tmp_path):
+def test_a_broker_closes_while_others_still_publish_and_can_be_opened_again(tmp_path):
     async def main():
         confirmed = 0
 

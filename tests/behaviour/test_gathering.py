@@ -187,7 +187,7 @@ def test_a_batch_that_overtakes_is_noticed(tmp_path, clock):
 
 
 @in_loop
-async def test_messages_without_a_key_still_go_round_the_partitions_call_by_call(home: Home):
+async def test_messages_without_a_key_still_take_the_partitions_in_turn_call_by_call(home: Home):
     broker = await opened(home, partitions=4)
     found = await publish_all(broker, "t", [b"x"] * 8)
     assert sorted(int(each.partition[0]) for each in found) == [0, 0, 1, 1, 2, 2, 3, 3]

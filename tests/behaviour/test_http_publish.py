@@ -97,7 +97,7 @@ async def test_any_other_type_is_a_payload_that_keeps_its_type(found: Web) -> No
 @pytest.mark.rows("Q8", "Q11")
 @pytest.mark.rows("D10", "G4")
 @pytest.mark.parametrize("kind", [JSON, NDJSON, ARROW, AVRO, OCTETS])
-def test_messages_go_out_in_every_content_type(kind: str):
+def test_messages_are_returned_in_every_content_type(kind: str):
     @with_jobs
     async def test(found: Web) -> None:
         reply = await found.ask(PULL, accept=kind)

@@ -192,7 +192,7 @@ async def test_a_partition_that_the_topic_does_not_have_is_refused(home: Home, p
 
 
 @in_loop
-async def test_a_key_always_leads_to_the_same_partition_and_calls_without_one_go_round(home: Home, how: str):
+async def test_a_key_always_leads_to_the_same_partition_and_calls_without_one_take_turns(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=8)
     keyed = [Message(payload=b"x", key=f"k{n % 10}") for n in range(50)]

@@ -347,7 +347,7 @@ async def test_full_dead_letters_keep_a_message_in_retry_and_refuse_to_give_up(h
 
 @pytest.mark.rows("A11", "A12")
 @in_loop
-async def test_dead_letters_go_with_their_subscription_and_leave_the_others_alone(home: Home, how: str):
+async def test_dead_letters_are_deleted_with_their_subscription_and_others_stay(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t")
     first = await reader_of(broker, "t", "first")

@@ -135,7 +135,7 @@ async def test_a_route_leads_to_others_and_to_another_one_where_nothing_matches(
 
 
 @in_loop
-async def test_bindings_come_and_go_one_by_one_and_with_their_topic(home: Home, how: str):
+async def test_bindings_are_added_and_removed_one_by_one_and_with_their_topic(home: Home, how: str):
     broker = await with_queues(home, "a", "b")
     await broker.put_route(Route(name="r", kind="fanout"))
     to_a, to_b = Binding(topic="a"), Binding(topic="b", labels={"note": "kept"})

@@ -148,7 +148,7 @@ def test_a_power_cut_while_segments_are_written_again_loses_nothing():
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_dead_segments_go_together_and_soon_however_many_there_are(monkeypatch, waits):
+def test_dead_segments_are_deleted_together_and_soon_however_many_there_are(monkeypatch, waits):
     """Delete dead segments not one by one nor all at the end, but at a checkpoint when there is much to win."""
     monkeypatch.setattr(housekeeping, "GARBAGE_BYTES", 1 << 10)
     monkeypatch.setattr(housekeeping, "GAIN_BYTES", 1 << 10)

@@ -304,7 +304,7 @@ async def test_a_stream_keeps_messages_by_age_settled_or_not(broker: Broker, clo
 
 
 @in_virtual_time
-async def test_a_stream_keeps_so_many_bytes_oldest_go_first(broker: Broker, clock: VirtualClock):
+async def test_a_stream_keeps_so_many_bytes_and_trims_the_oldest(broker: Broker, clock: VirtualClock):
     await broker.create_topic("t", keep="bytes", keep_bytes=100)
     for number in range(5):
         await broker.publish("t", [b"%d" % number * 40])

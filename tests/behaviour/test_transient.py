@@ -181,7 +181,7 @@ async def test_cancelled_expired_and_dropped_transient_messages_leave_right_coun
 
 
 @in_loop
-async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_go_on(home: Home):
+async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_continue(home: Home):
     broker = await home.open(cache_bytes=1 << 20)
     await broker.create_topic("memory", persistent=False)
     await broker.create_topic("disk")

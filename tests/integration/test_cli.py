@@ -18,7 +18,7 @@ def test_text_is_published_and_consumed(wherry):
     assert wherry("consume", "{t}", "workers").stdout == "", "they were acked"
 
 
-def test_lines_of_stdin_go_in(wherry):
+def test_lines_of_stdin_are_published(wherry):
     wherry("publish", "--create", "{t}", stdin="one\ntwo\r\n\nthree")
     done = wherry("consume", "--create", "{t}", "workers", "--json")
     assert [(row["payload"], row["attempt"]) for row in lines(done)] == [("one", 1), ("two", 1), ("three", 1)]

@@ -85,7 +85,7 @@ async def test_a_route_copies_to_the_topics_that_match(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_a_route_may_go_by_headers_of_the_call(world):
+async def test_a_route_may_use_headers_of_the_call(world):
     for name in ("eu", "large"):
         await world.client.create_topic(name)
     bindings = (
@@ -113,7 +113,7 @@ async def test_a_route_may_go_by_headers_of_the_call(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_octets_may_go_by_headers_of_the_call(world):
+async def test_octets_may_be_routed_by_headers_of_the_call(world):
     await world.client.create_topic("eu")
     bindings = (wherry.Binding(topic="eu", headers={"City": "Köln"}),)
     await world.client.put_route(wherry.Route(name="orders", kind="headers", bindings=bindings))

@@ -21,7 +21,7 @@ class Foreign:
 
 @on_each
 @pytest.mark.rows("A22")
-async def test_tables_go_in_and_columns_come_out(world):
+async def test_tables_are_published_and_columns_are_consumed(world):
     await world.jobs(lease_ms=60_000)
     table = pa.table(
         {

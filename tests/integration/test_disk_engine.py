@@ -308,7 +308,7 @@ def test_everything_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch:
     locked(tmp_path, work)
 
 
-def test_short_writes_go_on_until_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_continue_until_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, views, at: real(fd, [b"".join(views)[:7]], at))
     monkeypatch.setattr(real_files, "IOV_PARTS_MAX", 3)

@@ -393,7 +393,7 @@ def test_an_answer_has_the_offset_where_it_ends_and_no_later_one(flights: Flight
     assert reach(start="latest", stop="earliest") == ({"0": 10, "1": 0}, {"0": 10, "1": 0})
 
 
-def test_tables_leave_out_topics_that_go_meanwhile(flights: Flights, topic: str, node: Served):
+def test_tables_leave_out_topics_that_are_deleted_meanwhile(flights: Flights, topic: str, node: Served):
     broker = node.node.broker
     real = broker.topics
     with pytest.MonkeyPatch.context() as patch:

@@ -155,7 +155,7 @@ async def test_calls_and_removals_are_counted(tmp_path):
 
 
 @run
-async def test_a_webhook_may_change_and_go(tmp_path):
+async def test_a_webhook_may_be_replaced_and_removed(tmp_path):
     async with Receiver() as old, Receiver() as new, serving(tmp_path) as (_, client):
         await subscribed(client, "me", hook(old))
         await client.publish("jobs", ["a"])

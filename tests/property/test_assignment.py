@@ -111,7 +111,7 @@ def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions, cons
     assert late <= 20 * 1000
 
 
-def test_the_heaps_do_not_grow_with_consumers_that_come_and_go():
+def test_the_heaps_do_not_grow_with_consumers_that_join_and_leave():
     strategy = Ordered(16)
     strategy.join("stays")
     for number in range(2_000):

@@ -27,7 +27,7 @@ from wherry.spark.pipelines.archive.seam import archived
 
 
 @pytest.mark.rows("A22")
-def test_an_archive_has_every_row_and_the_broker_lets_go_of_it(spark, broker, tmp_path):
+def test_an_archive_has_every_row_and_the_broker_drops_its_own(spark, broker, tmp_path):
     topic = broker.create(partitions=2)
     broker.publish(
         topic, texts(0, 500), key=keys(500), headers=pa.array([[("n", "1")]] * 500, LOGGED.field("headers").type)

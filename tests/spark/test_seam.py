@@ -91,7 +91,7 @@ def test_archive_and_log_together_are_the_topic_at_random_cuts(spark, broker, tm
     assert rows_of(frame) == expected, "the same again"
 
 
-def test_rows_that_go_to_the_archive_behind_a_reader_are_found_there(spark, broker, tmp_path):
+def test_rows_that_move_to_the_archive_behind_a_reader_are_found_there(spark, broker, tmp_path):
     """Start behind the beginning: another subscription still holds the first rows, so nothing looks lost."""
     world = World(spark, broker, tmp_path)
     world.publish(3)

@@ -250,7 +250,7 @@ def test_sessions_without_a_login_are_bounded_apart(tmp_path):
 
 
 @pytest.mark.rows("Q10")
-def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypatch):
+def test_sessions_that_are_over_are_forgotten_whatever_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(polling, "PARTING_S", 0.5)
     with node(tmp_path / "data") as home:
         done, kept = Polled(home.node.url), Polled(home.node.url)

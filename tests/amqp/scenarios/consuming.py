@@ -144,7 +144,7 @@ def a_nack_of_multiple_brings_all_back_in_order(scene: Scene) -> None:
 
 
 @scenario()
-def a_reject_brings_it_back_or_drops_it(scene: Scene) -> None:
+def a_rejected_message_comes_back_or_is_dropped(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 1)
     channel.consume(queue)

@@ -303,7 +303,7 @@ def a_dead_letter_may_get_another_key(scene: Scene) -> None:
 
 
 @scenario()
-def dead_letters_go_through_the_default_exchange(scene: Scene) -> None:
+def dead_letters_are_published_to_the_default_exchange(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     dead = scene.queue(channel, "dead", exclusive=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}

@@ -303,7 +303,7 @@ def many_messages_keep_their_order(scene: Scene) -> None:
 
 
 @scenario()
-def copies_go_to_the_keys_in_cc_and_bcc(scene: Scene) -> None:
+def copies_are_routed_by_the_keys_in_cc_and_bcc(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     to, cc, bcc = (scene.queue(channel, word, exclusive=True) for word in ("to", "cc", "bcc"))
     channel.publish("", to, b"m", headers={"CC": [cc], "BCC": [bcc]})

@@ -37,7 +37,7 @@ def test_subscriptions_that_were_deleted_before_their_topic_are_no_more_looked_f
     assert (made.subscriptions, made.topics, made._names_of) == ({}, {}, {})
 
 
-def test_bindings_that_come_and_go_leave_nothing():
+def test_bindings_that_are_added_and_removed_leave_nothing():
     made = catalog(topics=1, subscriptions=0)
     binding, other = Binding(topic="t1", match="a"), Binding(topic="t1", match="b")
     onward = Binding(route="r", match="c")

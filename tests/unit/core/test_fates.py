@@ -282,7 +282,7 @@ def test_an_amended_message_is_reported_under_the_offset_it_was_published_at():
     assert desk.topic.outbox.unreported("t", 9, np.empty(0, np.int64), ()) == [expected]
 
 
-def test_outcomes_are_bounded_and_the_oldest_go(monkeypatch):
+def test_outcomes_are_bounded_and_the_oldest_are_dropped(monkeypatch):
     monkeypatch.setattr(outbox, "OUTCOMES_MAX", 32)
     desk = Desk()
     desk.subscribe()

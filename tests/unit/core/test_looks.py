@@ -165,7 +165,7 @@ def test_a_message_that_expired_on_lease_is_removed_when_it_is_released(end: str
     assert len(desk.topic.partitions[0].overdue) == 0
 
 
-def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_some():
+def test_expired_messages_that_found_no_space_in_the_journal_are_removed_when_there_is_some():
     desk = Desk(partitions=3)
     desk.subscribe()
     spread(desk, 3, expires_ms=desk.ms + 10)
@@ -177,7 +177,7 @@ def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_so
     assert desk.topic.messages == 0
 
 
-def test_the_oldest_go_first_whatever_partition_they_are_in_and_no_others_are_looked_at():
+def test_the_oldest_are_trimmed_first_whatever_partition_they_are_in_and_no_others_are_looked_at():
     desk = Desk(partitions=MANY, messages_max=MANY, overflow="drop-oldest")
     desk.subscribe()
     order = np.random.default_rng(1).permutation(MANY).tolist()

@@ -168,7 +168,7 @@ def test_stale_frames_of_a_reused_file_are_never_live() -> None:
     asyncio.run(run())
 
 
-def test_spares_of_another_size_go_and_files_of_another_size_stay() -> None:
+def test_spares_of_another_size_are_removed_and_files_of_another_size_stay() -> None:
     async def run() -> None:
         files = CutFiles()
         writer = await small(files).open()

@@ -60,7 +60,7 @@ def put(files: TlsFiles, name: str, key: str | None = None) -> None:
         fresh.replace(place)
 
 
-def test_a_client_that_trusts_the_authority_gets_in(files):
+def test_a_client_that_trusts_the_authority_is_let_in(files):
     side = shake(Tls(files).context, client())
     assert name_of(side) == "first"
     assert side.version() == "TLSv1.3"

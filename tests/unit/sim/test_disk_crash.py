@@ -165,7 +165,7 @@ def test_a_recycled_file_has_one_of_its_names_and_its_bytes(size):
     assert names == {"spare/1", "journal/2"}
 
 
-def test_removed_files_stay_away_once_that_is_answered_and_may_go_in_any_order_before():
+def test_removed_files_stay_away_once_that_is_answered_and_may_vanish_in_any_order_before():
     def make(seed: int) -> SimDisk:
         disk = SimDisk(Random(seed))
 
@@ -186,7 +186,7 @@ def test_removed_files_stay_away_once_that_is_answered_and_may_go_in_any_order_b
     assert len(outcomes) == 4
 
 
-def test_partial_files_are_not_listed_and_go_when_the_disk_is_locked():
+def test_partial_files_are_not_listed_and_are_removed_when_the_disk_is_locked():
     seen = set()
     for _answered, disk in every_cut(lambda seed: SimDisk(Random(seed)), lambda files: files.put("a", [b"x" * 600])):
         seen.add(frozenset(disk.names.cached))

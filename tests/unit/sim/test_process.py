@@ -19,7 +19,7 @@ async def count(seen: list[str], name: str) -> None:
         seen.append(f"{name} ended")
 
 
-def test_a_killed_process_takes_no_further_step_while_others_go_on():
+def test_a_killed_process_takes_no_further_step_while_others_continue():
     seen: list[str] = []
     at_end: list[str] = []
 
