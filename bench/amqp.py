@@ -27,7 +27,7 @@ WORDS = {
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about AMQP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
+    """Return everything about AMQP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
     if not RabbitMq.is_installed():
         return []
     from bench.amqp_sides import CASES  # noqa: PLC0415  needs pika
@@ -41,19 +41,19 @@ def figures(scale: int) -> list[Figure]:
         ports = {"wherry": ours.reached_at, "rabbitmq": theirs.reached_at}
         for name in CASES:
             for _ in range(ROUNDS):
-                for who, port in ports.items():
+                for side, port in ports.items():
                     for what, rate in _flow(name, port, max(100, COUNTS[name] // scale)).items():
-                        rates.setdefault(what, {}).setdefault(who, []).append(rate)
+                        rates.setdefault(what, {}).setdefault(side, []).append(rate)
     return [_figure(what, found) for what, found in rates.items()]
 
 
 def _figure(what: str, found: dict[str, list[float]]) -> Figure:
-    ours, theirs = (statistics.median(found[who]) for who in ("wherry", "rabbitmq"))
+    ours, theirs = (statistics.median(found[side]) for side in ("wherry", "rabbitmq"))
     return Figure(f"amqp.{what}", ours, WORDS[what], "RabbitMQ", theirs)
 
 
 def _flow(name: str, port: int, count: int) -> dict[str, float]:
-    """Messages a second, by what was measured."""
+    """Return messages a second, by what was measured."""
     import pika  # noqa: PLC0415  an extra
 
     from bench.amqp_sides import CASES  # noqa: PLC0415
@@ -63,7 +63,7 @@ def _flow(name: str, port: int, count: int) -> dict[str, float]:
     sides = flow.sides("bench.amqp_sides", name, port, count)
     if CASES[name].together:
         return {name: flow.together(sides, count)}
-    loaded = flow.told({"produce": sides["produce"]})["produce"]
-    drained = flow.told({"consume": sides["consume"]})["consume"]
+    loaded = flow.results({"produce": sides["produce"]})["produce"]
+    drained = flow.results({"consume": sides["consume"]})["consume"]
     took = {"load": loaded["ended"] - loaded["began"], "drain": drained["ended"] - drained["began"]}
     return {f"{name}_{what}": count / seconds for what, seconds in took.items()}

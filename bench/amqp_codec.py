@@ -37,7 +37,7 @@ TASKS = [
 
 
 def measure(run: Callable[[], object], count: int = COUNT, rounds: int = 25) -> float:
-    """Microseconds for one of so many."""
+    """Return microseconds for one of so many."""
     best = float("inf")
     for _ in range(rounds):
         start = perf_counter()
@@ -47,7 +47,7 @@ def measure(run: Callable[[], object], count: int = COUNT, rounds: int = 25) -> 
 
 
 def publishes(kinds: list[Properties], bodies: list[bytes] | None = None) -> bytes:
-    """A stream of publishes."""
+    """Return a stream of publishes."""
     method = BasicPublish(exchange="", routing_key="jobs")
     return b"".join(
         b"".join(writer.content(1, method, properties.encode(kinds[number % len(kinds)]), body, FRAME_MAX))
@@ -69,7 +69,7 @@ def reading(stream: bytes, chunk: int = 65536) -> Callable[[], object]:
 
 
 def ours() -> dict[str, float]:
-    """By what is done: microseconds."""
+    """Return microseconds by what is done."""
     numbered = [Properties(delivery_mode=2, message_id=f"{number:032x}") for number in range(COUNT)]
     acks = b"".join(writer.ack(1, tag) for tag in range(1, COUNT + 1))
     raw = properties.encode(PLAIN)
@@ -99,7 +99,7 @@ def ours() -> dict[str, float]:
 
 
 def theirs() -> dict[str, float]:
-    """The same with pamqp, where it is installed. It gives frames, and leaves it to others to make messages of them."""
+    """Return the same with pamqp, where it is installed. Its frames are not made into messages."""
     if importlib.util.find_spec("pamqp") is None:
         return {}
     frame: Any = importlib.import_module("pamqp.frame")
@@ -108,7 +108,7 @@ def theirs() -> dict[str, float]:
     body: Any = importlib.import_module("pamqp.body")
 
     def parse(stream: bytes) -> Callable[[], object]:
-        # Frames are cut out for it beforehand: it would copy the whole rest of its buffer for each of them.
+        # Frames are cut out for pamqp beforehand: pamqp would copy the whole rest of its buffer for each of them.
         cut: list[bytes] = []
         at = 0
         while at < len(stream):

@@ -43,7 +43,7 @@ class Case(NamedTuple):
 def publish(
     port: int, count: int, exchange: str, key: str, properties: Callable[[int], pika.BasicProperties], in_flight: int
 ) -> None:
-    """So many messages with confirms, so many of them under way."""
+    """Publish so many messages with confirms, so many of them under way."""
     sent = confirmed = 0
 
     def on_open(connection: Any) -> None:
@@ -73,7 +73,7 @@ def publish(
 
 
 def receive(port: int, count: int, queues: list[str], *, acks: bool) -> None:
-    """So many messages, acked in multiples or not at all."""
+    """Consume so many messages, acked in multiples or not at all."""
     got = unacked = 0
     with pika.BlockingConnection(parameters(port)) as connection:
         channel = connection.channel()
@@ -136,7 +136,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _answer(port: int, count: int) -> None:
-    """Answers calls, straight to whoever asked."""
+    """Answer calls, straight to their callers."""
     got = 0
     with pika.BlockingConnection(parameters(port)) as connection:
         channel = connection.channel()
@@ -153,7 +153,7 @@ def _answer(port: int, count: int) -> None:
 
 
 def _call(port: int, count: int) -> None:
-    """So many calls, some of them under way at a time."""
+    """Make so many calls, some of them under way at a time."""
     sent = answered = 0
     asking = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", delivery_mode=1)
     with pika.BlockingConnection(parameters(port)) as connection:

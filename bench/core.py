@@ -30,7 +30,7 @@ ROUNDS = 5
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about the core."""
+    """Return everything about the core."""
     result: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-") as folder:
         root = Path(folder)
@@ -44,7 +44,7 @@ def figures(scale: int) -> list[Figure]:
 
 
 def messages() -> pa.RecordBatch:
-    """One batch."""
+    """Return one batch."""
     payloads = [os.urandom(SIZE) for _ in range(ROWS)]
     return pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], names=["payload"])
 
@@ -74,7 +74,7 @@ def _throughput(root: Path, batches: int) -> list[Figure]:
 
 
 def _raw(path: Path, body: bytes, count: int, at_once: int) -> float:
-    """Messages a second that the disk alone would take, into a file that is allocated first, as the journal's are."""
+    """Return messages a second that the disk alone would take, into a file allocated first, as the journal's are."""
     fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
         os.posix_fallocate(fd, 0, count * len(body))
@@ -171,7 +171,7 @@ def _index(order: str, count: int, backlog: int) -> list[Figure]:
 
 
 def _pull_s(order: str, count: int) -> float:
-    """Seconds for a pull of 1,000 at a small backlog, over many fresh indexes."""
+    """Return seconds for a pull of 1,000 at a small backlog, over many fresh indexes."""
     return statistics.median(_drain_s(_loaded(order, count)[0], count // ROWS) for _ in range(30))
 
 
@@ -221,4 +221,4 @@ async def _reopen(path: Path, count: int) -> None:
     async with wherry.open(path) as broker:
         assert broker.stats("bench").subscriptions[0].ready == count
         consumer = await broker.consumer("bench", "reader")
-        assert 0 < len(await consumer.pull(ROWS)) <= ROWS  # fewer where they lie scattered over the disk
+        assert 0 < len(await consumer.pull(ROWS)) <= ROWS  # fewer where they are scattered over the disk

@@ -59,7 +59,7 @@ class Node(WherryMessages):
 
 
 def figures(scale: int, wires: tuple[str, ...] = ()) -> list[Figure]:
-    """The good client's times beside each flood, against those in calm; on all wires, or on some."""
+    """Return the good client's times beside each flood, against those in calm; on all wires, or on some."""
     found: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-fair-") as root:
         for wire in wires or GOOD:
@@ -95,7 +95,7 @@ def _served(root: Path) -> Iterator[Node]:
 
 @contextmanager
 def _flooded(kind: str, node: Node) -> Iterator[None]:
-    """While another process floods."""
+    """Let another process flood until the end of the `with`."""
     command = [sys.executable, "-m", "bench.fair_flood", kind, str(node.ports[FLOODS[kind].wire])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flooder:
         try:
@@ -108,7 +108,7 @@ def _flooded(kind: str, node: Node) -> Iterator[None]:
 
 
 def _times(cycle: Cycle, seconds: float) -> list[float]:
-    """How long each cycle took, in milliseconds."""
+    """Return how long each cycle took, in milliseconds."""
     found: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -156,7 +156,7 @@ def _amqp(connection: socket.socket) -> Cycle:
     message = amqp_publish("good", bytes(256))
 
     def cycle() -> None:
-        """Until confirmed and delivered, in whatever order; acked, and the ack is carried out."""
+        """Publish, wait until it is confirmed and delivered, in whatever order, and ack until that is carried out."""
         connection.sendall(message)
         confirmed = delivered = False
         while not (confirmed and delivered):
@@ -197,7 +197,7 @@ def _native(connection: socket.socket) -> Cycle:
     numbers = count(1)
 
     def cycle() -> None:
-        """Until confirmed and delivered, in whatever order; acked, and the ack is carried out."""
+        """Publish, wait until it is confirmed and delivered, in whatever order, and ack until that is carried out."""
         connection.sendall(encode_publish(next(numbers), TOPIC, [b"x" * 256]))
         seen: dict[int, bytes] = {}
         while not {Kind.CONFIRM, Kind.DELIVER} <= seen.keys():

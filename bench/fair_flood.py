@@ -1,6 +1,6 @@
 """`python -m bench.fair_flood KIND PORT`: connections that send as fast as they can, until they are ended.
 
-Whoever is cut off comes back at once, as a client that means harm would.
+A connection that is cut off comes back at once, as that of a hostile client would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Flood(NamedTuple):
     """How a connection begins, and what it sends again and again."""
 
     wire: str
-    """Whose port it goes to."""
+    """The wire whose port it connects to."""
     begin: Callable[[socket.socket], None]
     again: bytes
     connections: int = 1
@@ -40,7 +40,7 @@ class Flood(NamedTuple):
 
 
 def _plain(connection: socket.socket) -> None:
-    """Say nothing before."""
+    """Send nothing before."""
 
 
 def _greet_amqp(connection: socket.socket) -> None:
@@ -56,22 +56,22 @@ def _upgrade(connection: socket.socket) -> None:
     lines = ("GET /ws HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade")
     words = (*lines, f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")
     connection.sendall("\r\n".join(words).encode())
-    told = b""
-    while b"\r\n\r\n" not in told:
-        told += connection.recv(4_096)
-    assert b" 101 " in told, told
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += connection.recv(4_096)
+    assert b" 101 " in received, received
 
 
 def _upgrade_and_connect(connection: socket.socket) -> None:
     _upgrade(connection)
     connection.sendall(_masked(1, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"))
-    told = b""
-    while b"CONNECTED" not in told:
-        told += connection.recv(4_096)
+    received = b""
+    while b"CONNECTED" not in received:
+        received += connection.recv(4_096)
 
 
 def _masked(opcode: int, payload: bytes) -> bytes:
-    """A frame of a WebSocket; its mask is zero, so the payload stands as it is."""
+    """Return a frame of a WebSocket; its mask is zero, so the payload stands as it is."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
     return bytes([0x80 | opcode]) + length + bytes(4) + payload
@@ -151,7 +151,7 @@ def run(kind: str, port: int) -> None:
 
 
 def _begin(flood: Flood, port: int, ready: selectors.BaseSelector, at: dict[socket.socket, int]) -> None:
-    """A connection more, which may have to try again."""
+    """Open a connection more, which may have to try again."""
     while True:
         with suppress(OSError, AssertionError):
             connection = socket.create_connection(("127.0.0.1", port))

@@ -17,22 +17,22 @@ LASTING = b"\x10\x00\x02"
 
 
 def amqp_frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Return one frame."""
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
 def amqp_call(channel: int, method: tuple[int, int], arguments: bytes = b"") -> bytes:
-    """A method."""
+    """Return a method."""
     return amqp_frame(1, channel, struct.pack(">HH", *method) + arguments)
 
 
 def short(text: str) -> bytes:
-    """A text of the protocol."""
+    """Return a text of the protocol."""
     return bytes([len(text)]) + text.encode()
 
 
 def amqp_publish(queue: str, body: bytes) -> bytes:
-    """A message to a queue, to be stored."""
+    """Return a message to a queue, to be stored."""
     method = amqp_call(1, (60, 40), b"\x00\x00" + short("") + short(queue) + b"\x00")
     header = amqp_frame(2, 1, struct.pack(">HHQ", 60, 0, len(body)) + LASTING)
     return method + header + amqp_frame(3, 1, body)
@@ -46,7 +46,7 @@ class Amqp:
         self._seen = b""
 
     def take(self, count: int) -> bytes:
-        """So many bytes."""
+        """Return so many bytes."""
         while len(self._seen) < count:
             more = self.socket.recv(1 << 16)
             assert more, "the broker hung up"
@@ -55,7 +55,7 @@ class Amqp:
         return found
 
     def next(self) -> tuple[int, bytes]:
-        """Kind and payload of the next frame that is no heart-beat."""
+        """Return kind and payload of the next frame that is no heart-beat."""
         while True:
             kind, _, size = struct.unpack(">BHI", self.take(7))
             payload = self.take(size + 1)[:-1]
@@ -63,7 +63,7 @@ class Amqp:
                 return kind, payload
 
     def expect(self, method: tuple[int, int]) -> bytes:
-        """Arguments of the next frame, which is this method."""
+        """Return the arguments of the next frame, which is this method."""
         kind, payload = self.next()
         assert kind == 1, payload
         assert struct.unpack_from(">HH", payload) == method, payload
@@ -95,7 +95,7 @@ def stomp_connected(connection: socket.socket) -> None:
 
 
 def stomp_frames(connection: socket.socket) -> Iterator[bytes]:
-    """Frames without a NUL in their bodies, as they come."""
+    """Yield frames without a NUL in their bodies, as they come."""
     rest = b""
     while more := connection.recv(1 << 16):
         *frames, rest = (rest + more).split(b"\0")

@@ -20,11 +20,11 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """How it compares."""
+        """Return how the value compares."""
         return self.value / self.against_value if self.against_value else float("nan")
 
     def row(self) -> dict[str, Any]:
-        """For the JSON file."""
+        """Return a row for the JSON file."""
         return {
             "name": self.name,
             "value": round(self.value, 4),
@@ -36,7 +36,7 @@ class Figure:
 
 
 def table(figures: list[Figure]) -> str:
-    """For people."""
+    """Return the table for people."""
     rows = [("name", "value", "unit", "ratio", "against")]
     rows += [
         (f.name, short(f.value), f.unit, f"{f.ratio:.2f}", f"{f.against} ({short(f.against_value)})") for f in figures

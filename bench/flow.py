@@ -74,7 +74,7 @@ def line(side: Side) -> str:
     return text
 
 
-def told(some: Sides) -> dict[str, dict[str, Any]]:
+def results(some: Sides) -> dict[str, dict[str, Any]]:
     """Let sides work, and wait for their ends; return what each reported."""
     with _working(some):
         return _reports(some)
@@ -114,7 +114,7 @@ def _end(some: Sides) -> None:
 
 def together(some: Sides, count: int) -> float:
     """Return messages a second while both sides work at the same time, from the first sent to the last received."""
-    return count / _seconds(told(some))
+    return count / _seconds(results(some))
 
 
 def measured(some: Sides, count: int, peer: Peer) -> Measured:
@@ -145,7 +145,7 @@ def _seconds(reports: Mapping[str, Mapping[str, float]]) -> float:
 
 
 def play(prepare: Prepare) -> None:
-    """Be one side: prepare, wait for the word, work, and report."""
+    """Be one side: prepare, wait for the start, work, and report."""
     work = prepare(*_given())
     _report(work)
 
@@ -177,16 +177,16 @@ def _given() -> tuple[Any, ...]:
 
 
 def _report(work: Work) -> None:
-    _say("ready")
+    _print_line("ready")
     sys.stdin.readline()
     began, cpu = time.monotonic(), time.process_time()
     found = work() or {}
     ended, cpu = time.monotonic(), time.process_time() - cpu
     sampled = {name: values[:: len(values) // SAMPLE_MAX + 1] for name, values in found.items()}
-    _say(json.dumps({"began": began, "ended": ended, "cpu": cpu, "found": sampled}))
+    _print_line(json.dumps({"began": began, "ended": ended, "cpu": cpu, "found": sampled}))
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     """Print a line of any length; `print` itself would cut it at a full pipe where PYTHONUNBUFFERED is set."""
     with os.fdopen(sys.stdout.fileno(), "w", closefd=False) as out:
         out.write(text + "\n")

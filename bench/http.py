@@ -42,7 +42,7 @@ class Flow(NamedTuple):
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about HTTP, beside the peers that are installed."""
+    """Return everything about HTTP, beside the peers that are installed."""
     names = [name for name, peer in PEERS.items() if peer.is_installed()]
     rates: dict[str, list[float]] = {name: [] for name in names}
     ages: dict[str, list[float]] = {name: [] for name in names if name not in ("columns", "batches")}
@@ -61,7 +61,7 @@ def figures(scale: int) -> list[Figure]:
 
 
 def _compared(rates: dict[str, list[float]]) -> list[Figure]:
-    """Ours against each peer. Every side makes each message and reads each message that it receives."""
+    """Compare ours with each peer. Every side makes each message and reads each message that it receives."""
     median = {name: statistics.median(each) for name, each in rates.items()}
     return [
         Figure(f"http.{ours}_by_{name}", median[ours], "msgs/s", f"{PEERS[name].name}, {PEERS[name].promise}", theirs)
@@ -85,7 +85,7 @@ def _latencies(ages: dict[str, list[float]], syncs: list[float]) -> list[Figure]
 
 
 def _syncs_ms(root: Path) -> list[float]:
-    """What the disk alone takes for one message."""
+    """Return what the disk alone takes for one message."""
     path = root / "sync"
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     os.posix_fallocate(fd, 0, 1 << 20)
@@ -103,7 +103,7 @@ def _syncs_ms(root: Path) -> list[float]:
 def _flow(folder: Path, name: str, count: int, rate: int | None = None) -> Flow:
     """Run one producer and one consumer over a fresh server; the rate is from the first publish to the last ack."""
     with served(PEERS[name], folder) as peer:
-        reports = flow.told(flow.sides("bench.worker", name, peer.port, count, *([] if rate is None else [rate])))
+        reports = flow.results(flow.sides("bench.worker", name, peer.port, count, *([] if rate is None else [rate])))
     seconds = reports["consume"]["ended"] - reports["produce"]["began"]
     return Flow(count / seconds, reports["consume"]["found"]["age"])
 
@@ -117,7 +117,7 @@ def _requests(folder: Path) -> list[Figure]:
 
 
 def _idle(folder: Path) -> Figure:
-    """Memory of a node that serves and does nothing."""
+    """Return the memory of a node that serves and does nothing."""
     with served(WherryNode, folder) as node:
         size = node.resident_bytes()
     bare = subprocess.run(

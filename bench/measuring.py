@@ -21,7 +21,7 @@ def disk() -> Path:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which this share of the values lies."""
+    """Return the value that is above this share of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -32,7 +32,7 @@ def medians(runs: Sequence[Measured]) -> Measured:
 
 
 def progress(text: str) -> None:
-    """Print a line at once, so that whoever waits sees how far the run is."""
+    """Print a line at once, so that a reader of the terminal sees how far the run is."""
     print(text, flush=True)
 
 
@@ -53,7 +53,7 @@ def processor_s(pid: int) -> float:
     for each in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = each.read_text().rsplit(") ", 1)[1].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         one = int(each.parent.name)
         children.setdefault(int(fields[1]), []).append(one)

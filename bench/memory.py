@@ -2,7 +2,7 @@
 
 `python -m bench.memory CASE FEW MANY` measures one case and prints bytes for each: the growth of the process between
 FEW and MANY, so that what the broker takes at its start does not count. Bodies are 16 bytes and the cache is 1 MiB, so
-that bodies lie on disk and what remains is the index. At a tenth of the size the figures are mostly noise.
+that bodies are on disk and what remains is the index. At a tenth of the size the figures are mostly noise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Grow = Callable[[Broker, int, int], Awaitable[Sequence[object]]]
 
 
 def figures(scale: int) -> list[Figure]:
-    """Every case, each in a process of its own."""
+    """Return every case, each measured in a process of its own."""
     return [
         Figure(f"core.{name}", measured(name, few // scale, many // scale), unit, against, limit)
         for name, few, many, unit, against, limit in (
@@ -68,7 +68,7 @@ async def _batches(broker: Broker, start: int, end: int) -> Sequence[object]:
 async def _singles(broker: Broker, start: int, end: int) -> Sequence[object]:
     for _ in range(start, end, IN_FLIGHT):
         position = 0
-        for _ in range(IN_FLIGHT):  # not by `publish`, which makes one batch of those that wait together
+        for _ in range(IN_FLIGHT):  # `publish` would make one batch of all calls that wait together
             position, _ = await broker.submit(TOPIC, [BODY], PublishOptions())
         await broker.stored(position)
     return ()
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[str, Grow]] = {
 
 
 async def _growth(folder: Path, order: str, grow: Grow, few: int, many: int) -> float:
-    """Bytes by which the process grows for each one between few and many."""
+    """Return the bytes by which the process grows for each one between few and many."""
     async with wherry.open(folder, cache_bytes=1 << 20) as broker:
         await broker.create_topic(TOPIC, order=order)
         await broker.subscribe(TOPIC, SUBSCRIPTION)
@@ -130,7 +130,7 @@ def _resident() -> int:
 
 
 def main() -> None:
-    """Measure one case, and leave without tidying up: nobody waits for a hundred thousand consumers to part."""
+    """Measure one case, and exit without tidying up: a hundred thousand consumers would take long to leave."""
     name, few, many = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     order, grow = CASES[name]
     with tempfile.TemporaryDirectory(prefix="bench-memory-") as folder:

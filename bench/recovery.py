@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 def singles(root: Path, count: int) -> list[Figure]:
-    """Microseconds for each entry until the broker serves, against reading and checking the bytes of the journal."""
+    """Return microseconds for each entry until the broker serves, against reading and checking the journal's bytes."""
     path = root / "recovery-singles"
     fill = _FILL.format(size=SIZE, at_once=AT_ONCE)
     subprocess.run([sys.executable, "-c", fill, os.fspath(path), str(count)], check=True)
@@ -51,7 +51,7 @@ def singles(root: Path, count: int) -> list[Figure]:
 
 
 async def _reopen(path: Path, count: int) -> float:
-    """Seconds until it serves."""
+    """Return seconds until it serves."""
     start = time.perf_counter()
     async with wherry.open(path) as broker:
         seconds = time.perf_counter() - start

@@ -56,10 +56,10 @@ def _by_wrk(node: WherryNode, path: str, body: str, seconds: int) -> float:
     Path(script).write_text("\n".join(lines))
     url = f"http://127.0.0.1:{node.port}{path}"
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "Non-2xx" not in said, said
-    found = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    assert found is not None, said
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Non-2xx" not in printed, printed
+    found = re.search(r"Requests/sec:\s+([\d.]+)", printed)
+    assert found is not None, printed
     return float(found[1])
 
 

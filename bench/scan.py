@@ -12,7 +12,7 @@ from wherry.spark.link import FlightLink
 
 
 def main() -> None:
-    """For ever."""
+    """Read the topic for ever."""
     url, topic, way = sys.argv[1:]
     link = FlightLink(url)
     while True:

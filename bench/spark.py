@@ -53,12 +53,12 @@ class Node(WherryMessages):
 
     @property
     def flight_url(self) -> str:
-        """Where executors read."""
+        """Return where executors read."""
         return f"grpc://127.0.0.1:{self.flight_port}"
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about Spark; nothing where it is not installed."""
+    """Return everything about Spark; nothing where it is not installed."""
     try:
         from wherry.spark.session import session  # noqa: PLC0415  an extra
     except ImportError:
@@ -80,7 +80,7 @@ def figures(scale: int) -> list[Figure]:
 
 @contextmanager
 def node(folder: Path) -> Iterator[Node]:
-    """A node with a topic `bench`, which live consumers use."""
+    """Run a node with a topic `bench`, which live consumers use."""
     folder.mkdir()
     here = Node(folder)
     try:
@@ -92,14 +92,14 @@ def node(folder: Path) -> Iterator[Node]:
 
 
 def act(client: flight.FlightClient, action: str, **body: Any) -> dict[str, Any]:
-    """An action of Flight."""
+    """Call an action of Flight."""
     (answer,) = client.do_action(flight.Action(action, json.dumps(body).encode()))
     found: dict[str, Any] = json.loads(answer.body.to_pybytes())
     return found
 
 
 def fill(here: Node, topic: str, count: int) -> None:
-    """So many messages in two partitions of a topic that keeps them."""
+    """Publish so many messages in two partitions of a topic that keeps them."""
     client = flight.connect(here.flight_url)
     act(client, "create-topic", name=topic, partitions=2, keep="bytes", keep_bytes=1 << 40)
     keys = pa.array([f"user-{n % 997}" for n in range(ROWS)])
@@ -115,13 +115,13 @@ def fill(here: Node, topic: str, count: int) -> None:
 
 
 def _read(spark: SparkSession, here: Node, *, files: bool = True) -> DataFrame:
-    """The whole log: of the node's files, as on its own machine, or all of it through Flight, as from elsewhere."""
+    """Return the whole log: of the node's files, as on its own machine, or through Flight, as from elsewhere."""
     reader = spark.read.format("wherry").option("url", here.flight_url).option("topic", "log")
     return reader.option("localFiles", str(files).lower()).load()
 
 
 def _touch(frame: DataFrame) -> None:
-    """Every value of every column goes into one number."""
+    """Reduce every value of every column to one number."""
     frame.selectExpr(f"bit_xor(xxhash64({', '.join(COLUMNS)}))", "sum(size(headers))").collect()
 
 
@@ -161,7 +161,7 @@ def _batch(spark: SparkSession, here: Node, root: Path, count: int) -> list[Figu
 
 
 def _sink(spark: SparkSession, here: Node, parquet: str, count: int) -> Figure:
-    """Files into a topic, a task for each core: staged, committed once, fsynced."""
+    """Write files into a topic, a task for each core: staged, committed once, fsynced."""
     client = flight.connect(here.flight_url)
     spark.read.parquet(parquet).select("key", "payload").limit(count // 5).repartition(
         os.cpu_count() or 1
@@ -194,7 +194,7 @@ def _stream(spark: SparkSession, here: Node, root: Path, count: int) -> list[Fig
 
 
 def _floor(spark: SparkSession, here: Node, root: Path) -> tuple[float, float]:
-    """What a micro-batch of few rows takes, ours and that of a source inside Spark."""
+    """Return what a micro-batch of few rows takes, ours and that of a source inside Spark."""
     client = flight.connect(here.flight_url)
     act(client, "create-topic", name="floor", keep="bytes", keep_bytes=1 << 30)
     sources = {
@@ -220,12 +220,12 @@ def _floor(spark: SparkSession, here: Node, root: Path) -> tuple[float, float]:
 
 
 def _worked_ms(took: dict[str, int]) -> int:
-    """What a micro-batch took, without the wait for something to read."""
+    """Return what a micro-batch took, without the wait for something to read."""
     return took["triggerExecution"] - took.get("latestOffset", 0)
 
 
 def _live(here: Node) -> list[Figure]:
-    """What live consumers notice of a scan of all history by another process: of the node's files, and through it."""
+    """Measure live consumers beside a scan of all history by another process: of the node's files, and through it."""
     idle = _paced(here)
     result = []
     for way in ("files", "flight"):
@@ -249,14 +249,14 @@ def _live(here: Node) -> list[Figure]:
 
 
 def _paced(here: Node) -> list[float]:
-    """Ages of messages at a steady rate."""
-    reports = flow.told(flow.sides("bench.worker", "messages", here.port, LIVE_RATE * LIVE_S, LIVE_RATE))
+    """Return ages of messages at a steady rate."""
+    reports = flow.results(flow.sides("bench.worker", "messages", here.port, LIVE_RATE * LIVE_S, LIVE_RATE))
     ages: list[float] = reports["consume"]["found"]["age"]
     return ages[LIVE_RATE:]
 
 
 def _per_message(here: Node, figures: list[Figure], count: int) -> Figure:
-    """The same rows one by one, as a consumer has them."""
+    """Read the same rows one by one, as a consumer has them."""
     import asyncio  # noqa: PLC0415
 
     import wherry  # noqa: PLC0415

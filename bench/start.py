@@ -39,7 +39,7 @@ asyncio.run(main())
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about the first message."""
+    """Return everything about the first message."""
     servers: dict[str, type[Peer]] = {"node": WherryMessages, **({"redis": Redis} if Redis.is_installed() else {})}
     programs = {"embedded": EMBEDDED, "python": "import pyarrow, numpy"}
     took: dict[str, list[float]] = {name: [] for name in (*servers, *programs)}

@@ -50,7 +50,7 @@ class RabbitStomp(RabbitMq):
 
 
 def figures(scale: int) -> list[Figure]:
-    """Everything about STOMP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
+    """Return everything about STOMP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
     if not RabbitMq.is_installed() or find_spec("stomp") is None:
         return []
     rates: dict[str, dict[str, list[float]]] = {}
@@ -69,10 +69,10 @@ def figures(scale: int) -> list[Figure]:
                 stalled = stomp_stalled.figures(peer, scale)
         for case, count in COUNTS.items():
             for _ in range(ROUNDS):
-                for who, port in ports.items():
+                for side, port in ports.items():
                     few = max(100, count // scale)
                     rate = flow.together(flow.sides("bench.stomp_sides", case, port, few), few)
-                    rates.setdefault(case, {}).setdefault(who, []).append(rate)
+                    rates.setdefault(case, {}).setdefault(side, []).append(rate)
     return [
         Figure(
             f"stomp.{case}",

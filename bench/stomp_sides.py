@@ -43,7 +43,7 @@ class Listener(stomp.ConnectionListener):  # type: ignore[misc]
 
 
 def connected(port: int, listener: Listener) -> stomp.Connection12:
-    """Without heart-beats: a side that is busy must not be taken for dead."""
+    """Connect without heart-beats: a side that is busy must not be taken for dead."""
     connection = stomp.Connection12([("127.0.0.1", port)], vhost="/", heartbeats=(0, 0))
     connection.set_listener("", listener)
     connection.connect("guest", "guest", wait=True)
@@ -51,7 +51,7 @@ def connected(port: int, listener: Listener) -> stomp.Connection12:
 
 
 def send(destination: str, *, persistent: bool) -> Prepare:
-    """So many messages with receipts, so many of them under way."""
+    """Send so many messages with receipts, so many of them under way."""
 
     def prepare(port: int, count: int) -> Callable[[], None]:
         room, done, got = threading.Semaphore(IN_FLIGHT), threading.Event(), 0
@@ -79,7 +79,7 @@ def send(destination: str, *, persistent: bool) -> Prepare:
 
 
 def receive(destination: str, *, acks: bool, subscribers: int = 1) -> Prepare:
-    """So many messages for each subscriber, acked in multiples or not at all."""
+    """Receive so many messages for each subscriber, acked in multiples or not at all."""
 
     def prepare(port: int, count: int) -> Callable[[], None]:
         ready, done, got, unacked = threading.Semaphore(0), threading.Event(), 0, 0

@@ -21,7 +21,7 @@ GROUP = 50
 """Messages sent at once; the next ones go when these have arrived."""
 
 BUFFER_BYTES = 1_000_000
-"""What the one that stalls says that it has room for."""
+"""The buffer that the stalled client declares."""
 
 DESTINATION = b"/topic/stalled"
 STAMP = 20
@@ -37,11 +37,11 @@ class Node(Protocol):
     stomp_port: int
 
     def resident_bytes(self) -> int:
-        """Of its memory."""
+        """Return the bytes of its memory."""
 
 
 def figures(node: Node, scale: int) -> list[Figure]:
-    """What a good subscriber sees before and during, the node's memory, and what the other was sent until its end."""
+    """Return what a good subscriber sees before and during, the node's memory, and what the other one was sent."""
     port = node.stomp_port
     good = Good(port)
     good.flow(BEFORE // scale)
@@ -75,7 +75,7 @@ class Good:
         self._thread.start()
 
     def flow(self, count: int) -> list[float]:
-        """Ages of so many messages, in milliseconds."""
+        """Return ages of so many messages, in milliseconds."""
         self._ages = []
         head = b"SEND\ndestination:%b\n\n" % DESTINATION + b"x" * (256 - STAMP)
         for _ in range(count // GROUP):
@@ -95,7 +95,7 @@ class Good:
                     self._got.release()
 
     def close(self) -> None:
-        """Both connections."""
+        """Close both connections."""
         self._subscriber.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE_S)
         self._subscriber.close()
@@ -103,7 +103,7 @@ class Good:
 
 
 def _cut_off(port: int) -> list[str]:
-    """Why clients were cut off."""
+    """Return why clients were cut off."""
     with urlopen(f"http://127.0.0.1:{port}/v1/stomp/sessions", timeout=PATIENCE_S) as answer:
         return [each["why"] for each in json.load(answer)["cut_offs"]]
 
@@ -121,14 +121,14 @@ def _connected(port: int, receive_bytes: int | None = None) -> socket.socket:
 
 def _ask(connection: socket.socket, head: bytes) -> None:
     connection.sendall(head + b"\nreceipt:asked\n\n\0")
-    told = b""
-    while b"receipt-id:asked" not in told:
-        told += connection.recv(200)
+    received = b""
+    while b"receipt-id:asked" not in received:
+        received += connection.recv(200)
     connection.settimeout(None)
 
 
 def _drained(connection: socket.socket) -> int:
-    """Bytes that reached a connection before it was ended; the ERROR behind them waits only so long for a reader."""
+    """Return the bytes that reached a connection before its end; the ERROR behind them waits a bounded time."""
     connection.settimeout(PATIENCE_S)
     data = bytearray()
     with suppress(ConnectionResetError):

@@ -31,7 +31,7 @@ PageFactory = Callable[..., Page]
 
 
 def chromium() -> str:
-    """The program. Installed by `apt-get` if it is missing and we are root; else whoever runs the tests is told how."""
+    """Return the program. Install it by `apt-get` if it is missing and we are root; else raise with how to do so."""
     found = _found()
     if found is None:
         BUILD.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def _found() -> str | None:
 def _installed() -> str:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.fail(
-            "these tests drive a real browser: install chromium (apt-get install chromium), or say in the "
+            "these tests drive a real browser: install chromium (apt-get install chromium), or give its path in the "
             "variable WHERRY_CHROMIUM which program to take",
             pytrace=False,
         )
@@ -67,7 +67,7 @@ def _installed() -> str:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window and with a profile of its own. Of a module: while it is there no other loop may run."""
+    """Run Chromium without a window and with a profile of its own. Of a module: meanwhile no other loop may run."""
     with sync_playwright() as playwright:
         program = playwright.chromium.launch(executable_path=chromium(), headless=True, args=FLAGS)
         yield program
@@ -76,9 +76,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_factory(browser: Browser) -> Iterator[PageFactory]:
-    """Makes pages, each in a profile of its own, or with `beside=page` a tab beside another.
+    """Return a maker of pages, each in a profile of its own, or with `beside=page` a tab beside another.
 
-    What a page throws and nobody catches is in `page.faults`, and fails the test at its end unless the test empties
+    What a page throws and does not catch is in `page.faults`, and fails the test at its end unless the test empties
     that list.
     """
     contexts, pages = [], list[Page]()

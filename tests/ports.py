@@ -6,11 +6,11 @@ import random
 import socket
 
 FIRST, LAST = 20_000, 32_000
-"""Below what systems give to whoever asks for any port: what is free here is not taken by a client in the meantime."""
+"""Below the ports that systems choose for clients: a port that is free here is not taken by a client meanwhile."""
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port on which no process listens."""
     chance = random.SystemRandom()
     for _ in range(100):
         port = chance.randint(FIRST, LAST)

@@ -1,4 +1,4 @@
-"""AMQP one message at a time, by pika's `BlockingConnection` with a confirm each: as fast as it goes, and paced.
+"""AMQP one message at a time, by pika's `BlockingConnection` with a confirm each: at full speed, and paced.
 
 The same code over Wherry, a quorum queue of RabbitMQ and a classic one; all of them durable, all messages persistent.
 """

@@ -39,7 +39,7 @@ def _loaded_and_drained(peer: Peer, module: str, count: int) -> Measured:
     result: Measured = {}
     for role, word in (("produce", "load"), ("consume", "drain")):
         before = peer.processor_s()
-        report = flow.told({role: sides[role]})[role]
+        report = flow.results({role: sides[role]})[role]
         result[f"{word}_rate"] = count / (report["ended"] - report["began"])
         result[f"{word}_server_us"] = (peer.processor_s() - before) / count * 1e6
         result[f"{word}_clients_us"] = report["cpu"] / count * 1e6

@@ -34,11 +34,11 @@ class Contender(NamedTuple):
     measure: Callable[[Any], Measured]
     """Given the server, which runs."""
     words: str = ""
-    """How it is named in figures, where it is used in another way than its class says."""
+    """Its name in figures, where it is used in another way than its class describes."""
 
     @property
     def title(self) -> str:
-        """What it is, and what it promises, for people."""
+        """Return what it is, and what it promises, for people."""
         return self.words or f"{self.kind.name}, {self.kind.promise}"
 
 

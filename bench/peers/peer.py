@@ -44,7 +44,7 @@ def paced(count: int, rate: int | None) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port that nobody has at the moment."""
+    """Return a port that no process has at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -72,7 +72,7 @@ class Peer:
 
     @property
     def reached_at(self) -> int:
-        """The port that its client processes connect to."""
+        """Return the port that its client processes connect to."""
         return self.port
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class Peer:
             time.sleep(0.05)
 
     def accepts(self) -> bool:
-        """Return whether somebody listens on the port."""
+        """Return whether a process listens on the port."""
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0

@@ -23,7 +23,7 @@ class RabbitMq(Peer):
     plugins = ""
 
     def settings(self) -> str:
-        """More lines of its configuration."""
+        """Return more lines of its configuration."""
         return ""
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class RabbitMq(Peer):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_PID_FILE": str(self.folder / "pid"),
         }
-        # The distribution's wrapper would change to a user of its own; the program behind it runs as whoever starts it.
+        # The wrapper of the distribution would change to a user of its own; the program behind it keeps its user.
         program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
         self.run(program if os.access(program, os.X_OK) else "rabbitmq-server", env=env, start_new_session=True)
         self.wait_until(self._serves, 120)
@@ -61,7 +61,7 @@ class RabbitMq(Peer):
         return True
 
     def stop(self) -> None:
-        """The server is a process group: the shell that started it and the machine in it."""
+        """Stop the process group: the shell that started the server, and the server's machine in it."""
         if self.server is not None and self.server.poll() is None:
             os.killpg(self.server.pid, 15)
         super().stop()

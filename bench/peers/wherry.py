@@ -59,7 +59,7 @@ class WherryNode(Peer):
         connection.close()
 
     def resident_bytes(self) -> int:
-        """Memory of the server."""
+        """Return the memory of the server."""
         assert self.server is not None
         pages = Path(f"/proc/{self.server.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGESIZE")

@@ -24,7 +24,7 @@ PATIENCE_S = 60
 
 @contextmanager
 def node(folder: Path, *flags: str) -> Iterator[str]:
-    """A node with AMQP on a port that was free; the URL."""
+    """Run a node with AMQP on a free port; yield the URL."""
     command = [sys.executable, "-m", "wherry", "serve", "--data", str(folder / "data"), "--port", "0"]
     command += ["--amqp-port", "0", "--log-format", "json", *flags]
     log = folder / "log"
@@ -37,8 +37,8 @@ def node(folder: Path, *flags: str) -> Iterator[str]:
         assert process.stdout is not None
         while "Ctrl-C" not in (line := process.stdout.readline()):
             assert line, log.read_text()
-        said = [json.loads(line) for line in log.read_text().splitlines()]
-        ready = next(line for line in said if line["message"] == "ready")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        ready = next(line for line in lines if line["message"] == "ready")
         try:
             yield ready["amqp"]
         finally:
@@ -49,7 +49,7 @@ def node(folder: Path, *flags: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def amqp_url(tmp_path_factory) -> Iterator[str]:
-    """Where to connect to."""
+    """Yield the URL to connect to."""
     if ELSEWHERE is not None:
         yield ELSEWHERE
     else:

@@ -76,7 +76,7 @@ class Driver:
 
 
 def scenarios_of(client: str) -> list[str]:
-    """What all clients share as far as this one can, and what is its own."""
+    """Return the scenarios that all clients share, as far as this one can run them, and its own."""
     assert MODULES
     own = Path(__file__).with_name("clients") / f"{client.replace('-', '_')}_own.py"
     functions = [each for each in ast.parse(own.read_text()).body if isinstance(each, ast.FunctionDef)]

@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
     @property
     def code(self) -> int:
-        """The reply code of a close."""
+        """Return the reply code of a close."""
         assert self.method in (CLOSE, CHANNEL_CLOSE), self
         return int(struct.unpack_from(">H", self.arguments)[0])
 
@@ -62,7 +62,7 @@ def long(raw: bytes) -> bytes:
 
 
 class Raw:
-    """A connection of bytes. `opened` does what has to be said at the beginning."""
+    """A connection of bytes. `opened` sends what a client has to send at the beginning."""
 
     def __init__(self, url: str) -> None:
         self.address = Address.of(url)
@@ -78,7 +78,7 @@ class Raw:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Our end of the socket, as the server sees it."""
+        """Return our end of the socket, as the server sees it."""
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -90,7 +90,7 @@ class Raw:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is said meanwhile goes out in one write."""
+        """Send all that is sent meanwhile in one write."""
         self._kept = []
         try:
             yield
@@ -108,7 +108,7 @@ class Raw:
         self.frame(CONTENT, channel, struct.pack(">HHQ", 60, 0, size) + properties)
 
     def take(self, count: int) -> bytes:
-        """So many bytes from the server; fewer if it hung up."""
+        """Return so many bytes from the server; fewer if the server hung up."""
         while len(self._seen) < count:
             more = self._socket.recv(1 << 16)
             if not more:
@@ -118,7 +118,7 @@ class Raw:
         return found
 
     def next(self) -> Frame:
-        """The next frame that is no heart-beat."""
+        """Return the next frame that is no heart-beat."""
         while True:
             head = self.take(7)
             assert len(head) == 7, "the server hung up"
@@ -134,7 +134,7 @@ class Raw:
         return found
 
     def is_hung_up(self) -> bool:
-        """Whether the server ends the connection, whatever it says before."""
+        """Return whether the server ends the connection, whatever it sends before."""
         try:
             while self.take(1):
                 pass
@@ -147,14 +147,14 @@ class Raw:
     # ------------------------------------------------------------------------------------------------ the beginning
 
     def start_ok(self, mechanism: str, response: bytes, client: bytes = b"") -> None:
-        """Log in; `client` is what it says of itself, the entries of a table."""
+        """Log in; `client` is the entries of the table of client properties."""
         self.call(0, START_OK, long(client) + short(mechanism) + long(response) + short("en_US"))
 
     def plain(self, user: str | None = None, password: str | None = None) -> bytes:
         return f"\0{user or self.address.user}\0{password or self.address.password}".encode()
 
     def begin(self) -> Frame:
-        """The protocol header, and what the server starts with."""
+        """Send the protocol header, and return the server's start."""
         self.send(HEADER)
         return self.expect(START)
 
@@ -166,7 +166,7 @@ class Raw:
         self.call(0, TUNE_OK, struct.pack(">HIH", channel_max or offered[0], frame_max or offered[1], heartbeat_s))
 
     def opened(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0, client: bytes = b"") -> Self:
-        """A connection, and channel 1 on it; none if that fails."""
+        """Open a connection, and channel 1 on it; close the socket if that fails."""
         try:
             self.tuned(channel_max, frame_max, heartbeat_s, client)
             self.call(0, OPEN, short(self.address.vhost) + short("") + b"\x00")
@@ -184,7 +184,7 @@ class Raw:
     # -------------------------------------------------------------------------------------------------------- calls
 
     def queue(self) -> str:
-        """A queue that ends with the connection; its name."""
+        """Declare a queue that ends with the connection, and return its name."""
         self.call(1, QUEUE_DECLARE, b"\x00\x00" + short("") + b"\x04" + long(b""))
         answer = self.expect(QUEUE_DECLARE_OK).arguments
         return answer[1 : 1 + answer[0]].decode()
@@ -196,7 +196,7 @@ class Raw:
             self.frame(BODY, 1, body)
 
     def got(self, queue: str) -> tuple[bytes, bytes]:
-        """The properties of the first message of a queue, and its body, as they came."""
+        """Return the properties of the first message of a queue, and its body, as they came."""
         while True:
             self.call(1, GET, b"\x00\x00" + short(queue) + b"\x01")
             if self.next().method == GET_OK:

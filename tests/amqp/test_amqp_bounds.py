@@ -1,4 +1,4 @@
-"""Clients that take too much, or too long, are cut off within their bound, and nobody else notices."""
+"""Clients that take too much, or too long, are cut off within their bound, and no other client notices."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_a_client_has_not_read_is_bounded():
     assert asyncio.run(main()) < 8 * WRITE_HIGH_BYTES
 
 
-def test_whoever_does_not_log_in_is_cut_off():
+def test_a_client_that_does_not_log_in_is_cut_off():
     def client(url: str) -> bool:
         with Raw(url) as raw:
             raw.send(HEADER[:4])
@@ -157,7 +157,7 @@ def test_half_a_message_for_ever_holds_no_more_than_it_has_sent():
     assert 0 < asyncio.run(main()) < 10_000
 
 
-def test_who_publishes_faster_than_the_disk_is_held_back(monkeypatch):
+def test_a_client_that_publishes_faster_than_the_disk_is_held_back(monkeypatch):
     monkeypatch.setattr(intake_module, "UNSTORED_BYTES_MAX", 100_000)
 
     def client(url: str) -> int:

@@ -33,7 +33,7 @@ from wherry.model.calls.dead import DeadFilter
 
 
 @pytest.mark.rows("Q12")
-def test_a_routing_key_that_is_no_text_goes_its_way_and_holds_nobody_up():
+def test_a_routing_key_that_is_no_text_is_routed_and_holds_no_other_up():
     key = b"\xff\xfe"
 
     def client(url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A publish that waits for no disk is confirmed before its message goes out, whatever others write meanwhile."""
+"""A publish that waits for no disk is confirmed before its message is delivered, whatever others write meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROUNDS = 20
 
 
 def consumed(raw: Raw) -> str:
-    """A queue with a consumer on channel 1; its name."""
+    """Declare a queue with a consumer on channel 1, and return its name."""
     queue = raw.queue()
     raw.call(1, CONSUME, b"\0\0" + short(queue) + short("") + b"\x02" + long(b""))
     raw.expect(CONSUME_OK)
@@ -41,7 +41,7 @@ def publish(raw: Raw, channel: int, queue: str, properties: bytes) -> None:
 
 
 def methods(raw: Raw, count: int) -> list[tuple[int, tuple[int, int]]]:
-    """The next methods, and their channels."""
+    """Return the next methods, and their channels."""
     found: list[tuple[int, tuple[int, int]]] = []
     while len(found) < count:
         frame = raw.next()
@@ -75,7 +75,7 @@ def test_a_transient_message_is_confirmed_before_it_is_delivered(tmp_path):
 
 
 @pytest.mark.rows("Q12")
-def test_also_where_others_publish_what_has_to_be_on_disk(tmp_path):
+def test_a_transient_message_is_confirmed_first_where_others_publish_to_disk(tmp_path):
     def story(raw: Raw) -> None:
         queue = consumed(raw)
         durable(raw, "kept")
@@ -94,7 +94,7 @@ def test_also_where_others_publish_what_has_to_be_on_disk(tmp_path):
 
 
 def test_a_confirm_never_covers_what_is_not_on_disk(tmp_path):
-    """A persistent publish, then a transient one on the same channel: one word for both, after the first is stored."""
+    """Publish a persistent and a transient message on one channel: one confirm for both, after the first is stored."""
 
     def story(raw: Raw) -> None:
         durable(raw, "kept")

@@ -49,16 +49,16 @@ async def by_queue(server: Server, raw: Raw) -> None:
 
 
 async def by_room(server: Server, raw: Raw) -> None:
-    """Nothing happens, but that it may be answered."""
+    """Do nothing, so that the consume may be answered."""
 
 
 @pytest.mark.parametrize(
-    ("deed", "told"),
+    ("deed", "expected"),
     [(by_session, [CLOSE]), (by_queue, [CONSUME_OK, CANCEL]), (by_room, [CONSUME_OK, DELIVER])],
     ids=["connection closed", "queue deleted", "a message waits"],
 )
 def test_a_consume_that_waits_for_the_first_look_is_answered(
-    monkeypatch, deed: Callable[[Server, Raw], Awaitable[None]], told: list[tuple[int, int]]
+    monkeypatch, deed: Callable[[Server, Raw], Awaitable[None]], expected: list[tuple[int, int]]
 ):
     joined, gate = Queue._joined, asyncio.Event()
 
@@ -77,7 +77,7 @@ def test_a_consume_that_waits_for_the_first_look_is_answered(
                 await until(lambda: len(queue._handover_waiters) == 1)
                 await deed(server, raw)
                 gate.set()
-                assert [(await asyncio.to_thread(raw.next)).method for _ in told] == told
+                assert [(await asyncio.to_thread(raw.next)).method for _ in expected] == expected
                 await until(lambda: connection._task is None and not queue._handover_waiters)
 
     asyncio.run(main())
@@ -127,8 +127,8 @@ def test_what_was_published_before_a_consume_is_behind_its_answer_in_one_write()
     asyncio.run(main())
 
 
-def test_of_two_who_want_a_queue_for_themselves_one_gets_it(monkeypatch):
-    """Though both ask at once, and both have to wait for what they published."""
+def test_of_two_clients_that_want_a_queue_exclusively_one_gets_it(monkeypatch):
+    """Ask for both at once, and let both wait for what they published."""
     flush, gate = Intake.flush, asyncio.Event()
 
     async def slowly(intake: Intake) -> None:
@@ -165,7 +165,7 @@ def test_a_channel_that_holds_more_than_it_may_takes_no_room_from_others():
                 consume(raw, "q")
                 for _ in range(1 + 3 * 20):
                     raw.next()
-                raw.call(1, QOS, struct.pack(">IHB", 0, 1, 1))  # it holds twenty
+                raw.call(1, QOS, struct.pack(">IHB", 0, 1, 1))  # the consumer holds twenty
                 raw.expect(QOS_OK)
                 return raw
 
@@ -185,7 +185,7 @@ def test_a_channel_that_holds_more_than_it_may_takes_no_room_from_others():
     asyncio.run(main())
 
 
-def test_an_answer_that_nobody_asked_for_closes_no_channel():
+def test_an_answer_that_no_client_asked_for_closes_no_channel():
     async def main() -> None:
         async with served() as (server, url):
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:

@@ -22,7 +22,7 @@ def to(queue: str) -> bytes:
 
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The topics of each step that the mover tried; no message is forwarded as it expires."""
+    """Return the topics of each step that the mover tried; no message is forwarded as it expires."""
     monkeypatch.setattr(Broker, "forward_expired", lambda *_, **__: None)
     forward, tried = Broker.forward, list[list[str]]()
 
@@ -73,7 +73,7 @@ def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]], ca
         await until(lambda: broker.stats("bad").dead == 5)
         await until(lambda: "dead letters could not be moved yet" in caplog.messages)  # the pause begins
         tried = sum("bad" in step for step in moves)
-        for count in range(7, 12):  # more die in both queues: the one that cannot move is left alone meanwhile
+        for count in range(7, 12):  # more die in both queues: the stuck one is left alone meanwhile
             await in_thread(more, url)
             await until(lambda: counts(broker, "graves")[0] == count)  # noqa: B023
         assert sum("bad" in step for step in moves) == tried
@@ -88,7 +88,7 @@ def test_a_queue_whose_target_is_full_is_paused_alone(moves: list[list[str]], ca
 
 
 def test_a_binding_that_is_new_counts_for_the_next_dead_letter():
-    """The story of a death is shared by messages that die in the same second; where they go is not."""
+    """Bind meanwhile: messages that die in the same second share the record of their death, not their targets."""
 
     def bind(raw: Raw, queue: str) -> None:
         raw.call(1, (50, 20), b"\0\0" + short(queue) + short("dead") + short("") + b"\0" + long(b""))

@@ -1,4 +1,4 @@
-"""A socket that is gone takes nothing more, whatever the broker has not heard of its end yet."""
+"""A socket that is closed gets nothing more, even before the broker has noticed the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNT = 5_000
 
 
 def consuming(url: str) -> Raw:
-    """A consumer of "q" that acks nothing, since it need not."""
+    """Consume "q" without acks."""
     raw = Raw(url).opened()
     durable(raw, "q")
     raw.call(1, CONSUME, b"\0\0" + short("q") + short("c") + b"\2" + bytes(4))
@@ -40,7 +40,7 @@ def test_a_backlog_is_not_emptied_into_a_socket_that_is_closing():
                 await asyncio.to_thread(fill, url)
                 channel.flows = True
                 server.queueing.hosts["/"].queue("q").wake()
-                connection._transport.abort()  # it hears of that in the next turn, behind the queue
+                connection._transport.abort()  # the connection notices that in the next turn, behind the queue
                 await until(lambda: connection not in server.connected)
                 await until(lambda: counts(broker_of(server), "q") == (COUNT, 0))
 

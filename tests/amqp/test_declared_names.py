@@ -68,7 +68,7 @@ def test_what_can_be_no_name_is_refused(argument, value):
 
 
 @pytest.mark.parametrize(
-    ("declare", "first", "then", "says"),
+    ("declare", "first", "then", "argument"),
     [
         (
             declare_exchange,
@@ -84,7 +84,7 @@ def test_what_can_be_no_name_is_refused(argument, value):
         ),
     ],
 )
-def test_declared_again_as_something_else_both_say_it_alike(declare, first, then, says):
+def test_a_queue_and_an_exchange_declared_differently_get_the_same_error(declare, first, then, argument):
     def client(url: str) -> str:
         with Raw(url).opened() as raw:
             declare(raw, *first)
@@ -94,7 +94,7 @@ def test_declared_again_as_something_else_both_say_it_alike(declare, first, then
 
     async def main() -> None:
         async with served() as (_, url):
-            told = await asyncio.to_thread(client, url)
-            assert told == f"PRECONDITION_FAILED - inequivalent arg {says}: received 'y' but current is none"
+            text = await asyncio.to_thread(client, url)
+            assert text == f"PRECONDITION_FAILED - inequivalent arg {argument}: received 'y' but current is none"
 
     asyncio.run(main())

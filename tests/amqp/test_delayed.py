@@ -30,7 +30,7 @@ DELAY_MS = 2_000
 
 
 def prepared(url: str) -> Raw:
-    """A delayed exchange that leads to the queue `later`."""
+    """Declare a delayed exchange that leads to the queue `later`."""
     raw = Raw(url).opened()
     kind = long(short("x-delayed-type") + b"S" + long(b"direct"))
     raw.call(1, EXCHANGE_DECLARE, b"\0\0" + short("delays") + short("x-delayed-message") + b"\x02" + kind)
@@ -46,7 +46,7 @@ def prepared(url: str) -> Raw:
         raw.content(1, len(name), properties)
         raw.frame(3, 1, name.encode())
     raw.call(1, GET, b"\0\0" + short("later") + b"\x01")
-    raw.expect(GET_EMPTY)  # not before its time
+    raw.expect(GET_EMPTY)  # no message comes before its due time
     return raw
 
 

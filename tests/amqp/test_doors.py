@@ -1,4 +1,4 @@
-"""Who is let in, over TLS or not, and what they may do."""
+"""Which clients are let in, over TLS or not, and what they may do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from wherry.security.keys import make
 from wherry.security.tls import Tls
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
-TOLD = long(short("capabilities") + b"F" + long(short("authentication_failure_close") + b"t\x01"))
+REPORTS_FAILURES = long(short("capabilities") + b"F" + long(short("authentication_failure_close") + b"t\x01"))
 
 
 class Secure(Raw):
@@ -50,7 +50,7 @@ class Secure(Raw):
         self._secure = self._socket = context.wrap_socket(self._socket)
 
     def name(self) -> str:
-        """The common name in the certificate that the server has shown."""
+        """Return the common name in the certificate that the server has shown."""
         subject = (self._secure.getpeercert() or {})["subject"]
         return str(dict(pair for part in subject for pair in part)["commonName"])  # type: ignore[misc]
 
@@ -88,7 +88,7 @@ def declare(raw: Raw, name: str, flags: int = 2) -> Any:
 
 
 @pytest.mark.rows("Q13", "D30")
-def test_it_speaks_tls_and_nothing_else_on_that_port(tmp_path):
+def test_the_tls_port_takes_tls_and_nothing_else(tmp_path):
     def client(node: Node) -> None:
         assert node.amqp_url is not None
         assert node.amqp_url.startswith("amqps://")
@@ -106,7 +106,7 @@ def test_it_speaks_tls_and_nothing_else_on_that_port(tmp_path):
 
 
 def renewed(place: Path, name: str) -> None:
-    """New files in the place of the old, as a renewal does it."""
+    """Put new files in the place of the old, as a renewal does it."""
     for kind in (".pem", ".key"):
         fresh = place.with_suffix(".new")
         shutil.copy(CERTIFICATES / f"{name}{kind}", fresh)
@@ -114,7 +114,7 @@ def renewed(place: Path, name: str) -> None:
 
 
 @pytest.mark.rows("Q13")
-def test_a_new_certificate_is_shown_to_who_comes_next_and_nobody_is_cut_off(tmp_path, monkeypatch):
+def test_a_new_certificate_is_shown_to_the_next_client_and_no_client_is_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr(node_module, "Tls", partial(Tls, poll_s=0.05))
     place = tmp_path / "server"
     renewed(place, "first")
@@ -200,7 +200,7 @@ def test_the_password_is_a_key_and_its_rights_hold(tmp_path):
 
 
 @pytest.mark.rows("D27")
-def test_a_connection_goes_with_its_key_and_stays_with_a_new_one(tmp_path):
+def test_a_connection_is_closed_with_its_key_and_stays_with_a_new_one(tmp_path):
     async def main() -> None:
         config = Config(
             server=ServerSection(port=0),
@@ -223,11 +223,11 @@ def test_a_connection_goes_with_its_key_and_stays_with_a_new_one(tmp_path):
     asyncio.run(main())
 
 
-def test_a_refused_login_is_told_to_who_can_hear_it(tmp_path):
+def test_a_refused_login_is_reported_to_a_client_that_can_read_it(tmp_path):
     def client(node: Node) -> None:
         with Raw(url_of(node, "guest", "wrong")) as raw:
             raw.begin()
-            raw.call(0, (10, 11), TOLD + short("PLAIN") + long(raw.plain()) + short("en_US"))
+            raw.call(0, (10, 11), REPORTS_FAILURES + short("PLAIN") + long(raw.plain()) + short("en_US"))
             assert raw.expect(CLOSE).code == 403
 
     served(tmp_path, client)

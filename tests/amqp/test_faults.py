@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of something: nothing hangs, nothing is lost, and nobody else notices."""
+"""Failures in the middle of an operation: nothing hangs, nothing is lost, and no other client notices."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def moved(broker: Broker) -> int:
     return counts(broker, "graves")[0]
 
 
-def test_dead_letters_go_into_a_queue_that_is_smaller_than_a_block_of_them():
+def test_dead_letters_move_into_a_queue_that_is_smaller_than_a_block_of_them():
     async def story(broker: Broker, url: str, in_thread: Any) -> None:
         await dead_lettered(broker, url, in_thread, number("x-max-length", 3), [(LASTING, b"x")] * 20)
         assert await moved(broker) == 3

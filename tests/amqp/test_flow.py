@@ -12,7 +12,7 @@ from wherry.broker.broker import Broker
 
 
 @pytest.mark.rows("Q7")
-def test_deliveries_stop_and_go_on_as_the_channel_asks():
+def test_deliveries_stop_and_continue_as_the_channel_asks():
     async def story(broker: Broker, url: str, apart: Any) -> None:
         def client() -> Raw:
             raw = Raw(url).opened()

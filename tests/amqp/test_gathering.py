@@ -24,7 +24,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture
 def submits(monkeypatch) -> list[int]:
-    """How many messages were submitted together, each time."""
+    """Return a list of how many messages were submitted together, each time."""
     found: list[int] = []
     publishing = Broker._publishing
 
@@ -43,7 +43,7 @@ def intake_of(node: Node) -> Intake:
 
 
 def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> None:
-    """One message, which is in the intake on return."""
+    """Publish one message, which is in the intake on return."""
     held = intake_of(node).unstored_bytes
     raw.publish("q", body, properties)
     until(lambda: intake_of(node).unstored_bytes > held)
@@ -52,11 +52,11 @@ def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> N
 def test_what_comes_during_a_sync_is_one_batch_when_it_ends(node, submits, monkeypatch):
     with Raw(url_of(node)).opened() as raw:
         durable(raw, "q")
-        with disk_that_takes_nothing(monkeypatch) as goes_on:
+        with disk_that_takes_nothing(monkeypatch) as resume:
             for number in range(6):
                 publish(node, raw, b"%d" % number)
             until(lambda: submits == [1])
-            goes_on.set()
+            resume.set()
             until(lambda: intake_of(node).unstored_bytes == 0)
     assert submits == [1, 5]
 

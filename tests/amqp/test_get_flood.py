@@ -22,13 +22,13 @@ WAITING, READ = 1_000, 16_000
 
 
 def get_frames(queue: str, count: int) -> bytes:
-    """Gets that want to be acked."""
+    """Return gets that want to be acked."""
     payload = struct.pack(">HH", *GET) + b"\0\0" + short(queue) + b"\0"
     return (struct.pack(">BHI", METHOD, 1, len(payload)) + payload + b"\xce") * count
 
 
 def answers(raw: Raw, count: int) -> list[tuple[int, bytes] | None]:
-    """Delivery tag and body of what each get found; None for nothing."""
+    """Return delivery tag and body of what each get found; None for nothing."""
     found: list[tuple[int, bytes] | None] = []
     for _ in range(count):
         frame = raw.next()
@@ -63,7 +63,7 @@ def test_every_get_of_a_flood_is_answered_in_order_and_others_have_their_turn(mo
             await asyncio.sleep(0)
 
     def other_client(other: Raw) -> int:
-        """Round trips beside the flood."""
+        """Do round trips beside the flood."""
         return sum(declared(other, "beside") for _ in range(20))
 
     async def main() -> None:
@@ -91,14 +91,14 @@ def test_every_get_of_a_flood_is_answered_in_order_and_others_have_their_turn(mo
 
 
 def filled(raw: Raw, count: int, size: int) -> None:
-    """A queue with so many messages of so many bytes, which begin with their number."""
+    """Fill a queue with so many messages of so many bytes, which begin with their number."""
     durable(raw, "q")
     for at in range(count):
         raw.publish("q", at.to_bytes(4, "big") + bytes(size - 4), LASTING)
     assert declared(raw, "q") == count
 
 
-def test_gets_of_who_does_not_read_wait_and_hold_nothing_back_from_others():
+def test_gets_of_a_client_that_does_not_read_wait_and_hold_nothing_back_from_others():
     count, size = 300, 100_000
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Who sends more than the broker takes is not read from, so that memory stays bounded; then all of it goes its way."""
+"""A client that sends more than the broker takes is not read from, so that memory stays bounded; later all is taken."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HELD_BYTES = 200_000
 READ_BYTES = 512 << 10
 """More than one read of a socket brings: what may come after the bound was reached."""
 
-TOLD_OF_BLOCKS = short("capabilities") + b"F" + long(short("connection.blocked") + b"t\x01")
+REPORTS_BLOCKS = short("capabilities") + b"F" + long(short("connection.blocked") + b"t\x01")
 
 
 def body(number: int) -> bytes:
@@ -61,7 +61,7 @@ def publish_all(raw: Raw, queue: str) -> None:
 
 
 def numbers(raw: Raw, queue: str) -> list[int]:
-    """Of all messages, as they come out again."""
+    """Get all messages, and return their numbers."""
     return [int.from_bytes(raw.got(queue)[1][:4], "big") for _ in range(COUNT)]
 
 
@@ -73,7 +73,7 @@ Call = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def held_up(call: Call, gate: asyncio.Event) -> Call:
-    """A call of the broker that takes until the gate is open."""
+    """Hold a call of the broker up until the gate is open."""
 
     async def late(*arguments: Any) -> Any:
         await gate.wait()
@@ -97,7 +97,7 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
                 when_stored(position, call)
 
             monkeypatch.setattr(broker, "when_stored", lambda *given: late.add(asyncio.create_task(hold(*given))))
-            eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
+            eager = await asyncio.to_thread(lambda: Raw(url).opened(client=REPORTS_BLOCKS))
             other = await asyncio.to_thread(consuming, url, "other")
             with eager, other:
                 await asyncio.to_thread(durable, eager, "q")
@@ -109,7 +109,7 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
                 assert intake.unstored_bytes < HELD_BYTES + READ_BYTES
                 gate.set()
                 await sending
-                assert await asyncio.to_thread(told, eager) == [BLOCKED, UNBLOCKED]
+                assert await asyncio.to_thread(unasked, eager) == [BLOCKED, UNBLOCKED]
                 await until(lambda: intake.unstored_bytes == 0)
                 assert counts(broker, "q") == (COUNT, 0)
                 assert await asyncio.to_thread(numbers, other, "q") == list(range(COUNT))
@@ -127,14 +127,14 @@ def consuming(url: str, queue: str) -> Raw:
 
 
 async def is_served(broker: Broker, raw: Raw, payload: bytes) -> None:
-    """What comes to a queue by another way reaches its consumer."""
-    await broker.publish("other", [payload], PublishOptions(partition=0))  # not gathered: it waits for its own sync
+    """Check that a message that comes to a queue by another way reaches its consumer."""
+    await broker.publish("other", [payload], PublishOptions(partition=0))  # not gathered: waits for its own sync
     frames = [await asyncio.to_thread(raw.next) for _ in range(3)]
     assert (frames[0].method, frames[2].payload) == (DELIVER, payload)
 
 
-def told(raw: Raw) -> list[tuple[int, int]]:
-    """The first two things that the server says of its own accord, before it answers a call."""
+def unasked(raw: Raw) -> list[tuple[int, int]]:
+    """Return the first two frames that the server sends by itself, before it answers a call."""
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short("q") + bytes([PASSIVE]) + long(b""))
     found = []
     while (frame := raw.next()).method != QUEUE_DECLARE_OK:

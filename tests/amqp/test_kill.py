@@ -32,14 +32,14 @@ def stored(file: Path) -> set[int]:
 def test_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_path: Path, kills: int):
     port = free_port()
     url = f"amqp://guest:guest@127.0.0.1:{port}/%2F?heartbeat=5"
-    told = {what: tmp_path / what for what in ("produce", "consume")}
+    files = {what: tmp_path / what for what in ("produce", "consume")}
 
     async def confirmed(least: int) -> None:
-        while len(stored(told["produce"])) < least:  # noqa: ASYNC110
+        while len(stored(files["produce"])) < least:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async def all_received() -> None:
-        while not stored(told["produce"]) <= {int(line[1]) for line in lines(told["consume"])}:  # noqa: ASYNC110
+        while not stored(files["produce"]) <= {int(line[1]) for line in lines(files["consume"])}:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
 
     async def main() -> None:
@@ -47,13 +47,13 @@ def test_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_path: Path
         async with Node(tmp_path / "home", "--amqp-port", str(port)) as node:
             with ExitStack() as stack:
                 clients = {}
-                for what, file in told.items():
+                for what, file in files.items():
                     command = [python, str(SCRIPT), what, url, "jobs", str(file)]
                     clients[what] = stack.enter_context(subprocess.Popen(command))  # noqa: ASYNC220
                     stack.callback(clients[what].kill)
                 for _ in range(kills):
                     async with asyncio.timeout(PATIENCE_S):
-                        await confirmed(len(stored(told["produce"])) + LEAST)
+                        await confirmed(len(stored(files["produce"])) + LEAST)
                     await node.kill()
                     await node.start()
                 clients["produce"].kill()
@@ -61,18 +61,18 @@ def test_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_path: Path
                     await all_received()
 
     asyncio.run(main())
-    check(lines(told["consume"]))
+    check(lines(files["consume"]))
 
 
 def check(received: list[list[str]]) -> None:
-    """What comes again says so; what comes for the first time comes in the order in which it was published."""
+    """Check that redelivered messages are marked, and that others come in the order in which they were published."""
     seen: set[int] = set()
     last = -1
     for line in received:
         if line[0] != "got":
             continue
         number, again = int(line[1]), line[2] == "1"
-        assert again or number not in seen, f"{number} came again and did not say so"
+        assert again or number not in seen, f"{number} came again and was not marked as redelivered"
         if number not in seen:
             assert number > last or again, f"{number} came after {last}"
             last = max(last, number)

@@ -1,4 +1,4 @@
-"""Labels that somebody else wrote where this wire keeps what it knows: ignored, and nothing ends for them."""
+"""Labels that another client wrote where this wire keeps its own: they are ignored, and no connection ends for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client still says of a channel that is being closed, or just was: it was on its way, and is no fault."""
+"""Frames for a channel that is being closed, or just was: they were on their way, and are no fault."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def declare(raw: Raw) -> None:
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short("") + b"\x04" + long(b""))
 
 
-SAID: list[Callable[[Raw], None]] = [ack, nack, publish, declare]
-UNANSWERED = SAID[:3]
+LATE: list[Callable[[Raw], None]] = [ack, nack, publish, declare]
+UNANSWERED = LATE[:3]
 
 
 def got(raw: Raw) -> None:
-    """A message is out on channel 1."""
+    """Get a message on channel 1, and leave it unsettled."""
     queue = raw.queue()
     raw.publish(queue, b"m")
     raw.call(1, GET, b"\0\0" + short(queue) + b"\0")
@@ -68,44 +68,44 @@ def got(raw: Raw) -> None:
     raw.next()
 
 
-def goes_on(raw: Raw) -> None:
-    """The connection is as good as ever."""
+def check_open(raw: Raw) -> None:
+    """Check that the connection still works."""
     raw.open_channel(1)
     declare(raw)
     raw.expect(QUEUE_DECLARE_OK)
 
 
 @pytest.mark.rows("Q12")
-@pytest.mark.parametrize("say", SAID)
-def test_what_comes_behind_a_close_is_not_listened_to(raw, say):
+@pytest.mark.parametrize("send_frame", LATE)
+def test_frames_behind_a_close_are_not_read(raw, send_frame):
     got(raw)
     with raw.together():
         raw.call(1, CHANNEL_CLOSE, CLOSING)
-        say(raw)
-        say(raw)
+        send_frame(raw)
+        send_frame(raw)
     raw.expect(CHANNEL_CLOSE_OK)
-    goes_on(raw)
+    check_open(raw)
 
 
-@pytest.mark.parametrize("say", SAID)
-def test_nor_what_comes_before_a_client_knows_that_the_server_closed(raw, say):
+@pytest.mark.parametrize("send_frame", LATE)
+def test_frames_sent_before_a_client_knows_that_the_server_closed_are_not_read(raw, send_frame):
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short("absent") + bytes([PASSIVE]) + long(b""))
     raw.expect(CHANNEL_CLOSE)
-    say(raw)
+    send_frame(raw)
     raw.call(1, CHANNEL_CLOSE_OK)
-    goes_on(raw)
+    check_open(raw)
 
 
-def test_a_call_on_a_channel_that_is_known_to_be_closed_is_told_so(raw):
+def test_a_call_on_a_channel_that_is_known_to_be_closed_gets_an_error(raw):
     raw.call(1, CHANNEL_CLOSE, CLOSING)
     raw.expect(CHANNEL_CLOSE_OK)
     declare(raw)
     assert raw.expect(CLOSE).code == 504
 
 
-@pytest.mark.parametrize("say", UNANSWERED)
-def test_what_wants_no_answer_may_come_a_little_late(say):
-    """RabbitMQ ends the connection here, if the answer was faster than what was on its way."""
+@pytest.mark.parametrize("send_frame", UNANSWERED)
+def test_frames_without_an_answer_may_come_a_little_late(send_frame):
+    """Send late frames, for which RabbitMQ ends the connection if its answer was faster than they were."""
 
     async def main() -> None:
         async with served() as (_, url):
@@ -115,16 +115,16 @@ def test_what_wants_no_answer_may_come_a_little_late(say):
                     got(raw)
                     raw.call(1, CHANNEL_CLOSE, CLOSING)
                     raw.expect(CHANNEL_CLOSE_OK)
-                    say(raw)
-                    goes_on(raw)
+                    send_frame(raw)
+                    check_open(raw)
 
             await asyncio.to_thread(late)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("say", UNANSWERED)
-def test_but_not_for_ever(say, monkeypatch):
+@pytest.mark.parametrize("send_frame", UNANSWERED)
+def test_frames_that_come_much_too_late_end_the_connection(send_frame, monkeypatch):
     monkeypatch.setattr(session, "LATE_S", 0.0)
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_but_not_for_ever(say, monkeypatch):
                 with Raw(url).opened() as raw:
                     raw.call(1, CHANNEL_CLOSE, CLOSING)
                     raw.expect(CHANNEL_CLOSE_OK)
-                    say(raw)
+                    send_frame(raw)
                     assert raw.expect(CLOSE).code == 504
 
             await asyncio.to_thread(late)

@@ -1,4 +1,4 @@
-"""Logins that fail: in the same words whether the name is known, later each time, and nobody else waits for it."""
+"""Logins that fail: the same answer whether the name is known, later each time, and no other client waits."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Ring:
 
 
 def refusal(access: Access, name: str, secret: str, *, peer: str = "here", any_user: bool = False) -> Unauthorized:
-    with pytest.raises(Unauthorized) as told:
+    with pytest.raises(Unauthorized) as found:
         Login(access, None, any_user=any_user, peer=peer).enter("PLAIN", name, secret)
-    return told.value
+    return found.value
 
 
 @pytest.mark.parametrize("keys_on", [True, False])
-def test_nobody_learns_from_a_refusal_whether_a_name_is_known(keys_on, monkeypatch):
+def test_a_refusal_does_not_reveal_whether_a_name_is_known(keys_on, monkeypatch):
     access = Access(keys_on, Ring(make_user("ann", "secret", [], now_ms=0)))
     compared = []
 
@@ -46,19 +46,19 @@ def test_nobody_learns_from_a_refusal_whether_a_name_is_known(keys_on, monkeypat
         return knows(key, word)
 
     monkeypatch.setattr(access_module, "knows", noted)
-    told = {str(refusal(access, name, "wrong")) for name in ("ann", "nobody", "guest", "")}
-    assert len(told) == 1
-    assert compared == ["wrong"] * 4  # a hash for each, so that it takes as long
+    found = {str(refusal(access, name, "wrong")) for name in ("ann", "nobody", "guest", "")}
+    assert len(found) == 1
+    assert compared == ["wrong"] * 4  # one hash for each name, so that each refusal takes as long
 
 
-def test_a_name_that_is_taken_is_nobody_elses_even_where_any_name_is_let_in():
+def test_a_name_that_is_taken_is_of_one_user_even_where_any_name_is_let_in():
     access = Access(False, Ring(make_user("ann", "secret", [], now_ms=0), make_user("guest", "other", [], now_ms=0)))
     for name, secret in (("ann", "wrong"), ("guest", "guest")):
         refusal(access, name, secret, any_user=True)
     Login(access, None, any_user=True).enter("PLAIN", "bob", "whatever")
 
 
-def test_each_failure_of_an_address_is_told_later_than_the_one_before():
+def test_each_failure_of_an_address_is_answered_later_than_the_one_before():
     access = Access(False, Ring())
     assert [refusal(access, "x", "y", peer="one").pause_s for _ in range(7)] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     assert refusal(access, "x", "y", peer="two").pause_s == 0.1
@@ -86,8 +86,8 @@ def stomp_refusal(node: Node, name: str, secret: str) -> str:
 
 @pytest.mark.rows("Q12")
 @pytest.mark.parametrize("keys", ["off", "on"])
-def test_every_wire_counts_failed_logins_and_waits_before_it_tells(tmp_path, keys, monkeypatch):
-    """The pauses are those of one count; the loop goes on meanwhile, and whoever has the password is let in."""
+def test_every_wire_counts_failed_logins_and_waits_before_it_answers(tmp_path, keys, monkeypatch):
+    """Count the pauses of all wires together; the loop continues, and a client with the password is let in."""
     paused: list[float] = []
     failed = Attempts.failed
 
@@ -108,14 +108,14 @@ def test_every_wire_counts_failed_logins_and_waits_before_it_tells(tmp_path, key
             began = loop.time()
             words = [await asyncio.to_thread(stomp_refusal, node, name, "wrong") for name in ("ann", "nobody")]
             assert words[0] == words[1]
-            told = [await ask(node, "GET whoami", None, f"{name}:wrong") for name in ("ann", "nobody")]
-            assert [status for status, _ in told] == [401, 401]
-            assert told[0] == told[1]
+            found = [await ask(node, "GET whoami", None, f"{name}:wrong") for name in ("ann", "nobody")]
+            assert [status for status, _ in found] == [401, 401]
+            assert found[0] == found[1]
             assert (await ask(node, "PUT queues/%2F/q", {"durable": True}, "ann:wrong"))[0] == 401
-            assert (await ask(node, "POST definitions", {"a": "x" * 100_000}, "ann:wrong"))[0] == 401  # at its head
+            assert (await ask(node, "POST definitions", {"a": "x" * 100_000}, "ann:wrong"))[0] == 401  # at the head
             assert [await opens(node, name, "wrong") for name in ("ann", "nobody")] == [403, 403]
             assert len(paused) == 8
-            assert loop.time() - began >= sum(paused)  # none was told before its time
+            assert loop.time() - began >= sum(paused)  # no answer came before its time
             assert await opens(node, "ann", "secret") == 0
             assert len(paused) == 8
 

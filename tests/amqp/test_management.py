@@ -70,7 +70,7 @@ def with_a_queue(url: str) -> Raw:
 
 
 @pytest.mark.rows("Q12")
-def test_tools_see_queues_exchanges_bindings_and_who_is_connected(tmp_path):
+def test_tools_see_queues_exchanges_bindings_and_connections(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             raw = await asyncio.to_thread(with_a_queue, url_of(node))
@@ -106,7 +106,7 @@ def test_tools_see_queues_exchanges_bindings_and_who_is_connected(tmp_path):
 
 
 @pytest.mark.rows("Q12")
-def test_a_connection_is_closed_by_who_may_do_everything_and_is_told_why(tmp_path):
+def test_a_connection_is_closed_by_an_administrator_with_a_reason(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path, keys="on")) as node:
             assert node.first_key is not None
@@ -123,13 +123,13 @@ def test_a_connection_is_closed_by_who_may_do_everything_and_is_told_why(tmp_pat
                 assert (await get(node, "nodes/wherry", f"me:{admin}", "DELETE"))[0] == 405
                 assert (await get(node, "connections/none", f"me:{admin}", "DELETE"))[0] == 404
                 assert (await get(node, path, f"me:{admin}", "DELETE", **{"X-Reason": "enough"})) == (204, None)
-                told = await asyncio.to_thread(raw.expect, CLOSE)
-                assert (told.code, b"enough" in told.arguments) == (320, True)
+                found = await asyncio.to_thread(raw.expect, CLOSE)
+                assert (found.code, b"enough" in found.arguments) == (320, True)
 
     asyncio.run(main())
 
 
-def test_with_keys_whoever_asks_sees_what_a_key_may_consume(tmp_path):
+def test_with_keys_a_client_sees_what_its_key_may_consume(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path, keys="on")) as node:
             assert node.first_key is not None
@@ -166,11 +166,11 @@ ODD = {
     "long": b"S" + long(b"x" * 2_500),
     "capabilities": b"I" + struct.pack(">i", 1),
 }
-"""What a client may say of itself: any values, whatever they should be; with the login 4,096 bytes at most."""
+"""Client properties of any kind, whatever they should be; with the login 4,096 bytes at most."""
 
 
 def oddly_opened(url: str) -> Raw:
-    """A client with odd properties and an odd name, that binds and consumes under odd names too."""
+    """Connect with odd properties and an odd name, and bind and consume under odd names too."""
     raw = Raw(url)
     raw.begin()
     properties = b"".join(short(name) + value for name, value in ODD.items())
@@ -192,7 +192,7 @@ def oddly_opened(url: str) -> Raw:
 
 
 @pytest.mark.rows("Q12")
-def test_whatever_clients_say_of_themselves_tools_get_json(tmp_path):
+def test_tools_get_json_whatever_properties_clients_have(tmp_path):
     async def main() -> None:
         served = msgspec.structs.replace(config(tmp_path), amqp=AmqpSection(any_user=True))
         async with Node(served) as node:
@@ -203,9 +203,9 @@ def test_whatever_clients_say_of_themselves_tools_get_json(tmp_path):
                     for table in ("connections", "channels", "consumers", "bindings", "queues", "exchanges", "overview")
                 }
                 assert {table: status for table, (status, _) in found.items()} == dict.fromkeys(found, 200)
-                told = {each["user"]: each["client_properties"] for each in found["connections"][1]}
-                assert sorted(told) == ["??", "guest"]
-                is_told(told["??"])
+                shown = {each["user"]: each["client_properties"] for each in found["connections"][1]}
+                assert sorted(shown) == ["??", "guest"]
+                check_properties(shown["??"])
                 assert [each["consumer_tag"] for each in found["consumers"][1]] == ["??"]
                 bound = [each["arguments"] for each in found["bindings"][1] if each["source"] == "amq.headers"]
                 assert bound == [{"x-??": True}]
@@ -213,8 +213,8 @@ def test_whatever_clients_say_of_themselves_tools_get_json(tmp_path):
     asyncio.run(main())
 
 
-def is_told(properties: dict[str, Any]) -> None:
-    """What can be said in JSON is said as it came, the rest as text."""
+def check_properties(properties: dict[str, Any]) -> None:
+    """Check that values which JSON has are as they came, and the rest is text."""
     plain = ("product", "version", "when", "long")
     assert [properties[name] for name in plain] == [5, [True, None], (1 << 64) - 1, "x" * 2_500]
     assert [properties[name] for name in ("platform", "nan", "list", "price")] == ["??", "nan", ["??", "inf"], "-3.14"]
@@ -227,7 +227,7 @@ def is_told(properties: dict[str, Any]) -> None:
     assert depth == 40
 
 
-def test_who_says_too_much_of_itself_is_not_let_in_and_not_shown(tmp_path):
+def test_a_client_with_too_many_properties_is_not_let_in_and_not_shown(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
 

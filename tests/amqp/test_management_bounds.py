@@ -18,7 +18,7 @@ from wherry.wire.amqp.management import asking, definitions, messages
 
 
 async def begun(node: Node, call: str, user: str | None = GUEST, length: int | None = 100) -> tuple[int, bytes]:
-    """The status of a call whose body does not come, and what was said; 100 if the body is asked for."""
+    """Return the status of a call whose body does not come, and the answer; 100 if the body is asked for."""
     method, _, path = call.partition(" ")
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     lines = [f"{method} /api/{path} HTTP/1.1", "Host: localhost", "Expect: 100-continue"]
@@ -69,7 +69,7 @@ def test_a_call_has_a_bound_of_its_own_for_its_body(tmp_path):
     asyncio.run(main())
 
 
-def test_a_body_is_decoded_for_those_only_who_have_the_right(tmp_path, monkeypatch):
+def test_a_body_is_decoded_only_for_users_that_have_the_right(tmp_path, monkeypatch):
     calls = (
         *("PUT queues/%2F/q", "DELETE queues/%2F/q", "DELETE queues/%2F/q/contents", "POST queues/%2F/q/get"),
         *("PUT exchanges/%2F/e", "DELETE exchanges/%2F/e", "POST exchanges/%2F/e/publish"),
@@ -174,7 +174,7 @@ SOUGHT = ("1", "1", "-1", "true", "9" * 5_000, "a.b", "%ff", "(", "name")
 
 
 def _changed(chance: random.Random, value: Any) -> Any:
-    """The same with something else in one place."""
+    """Return the same with something else in one place."""
     if isinstance(value, dict) and value and chance.random() < 0.8:
         name = chance.choice(list(value))
         return {**value, name: _changed(chance, value[name])}
@@ -200,9 +200,9 @@ def test_no_call_ends_in_a_fault_of_the_broker(tmp_path, seed, caplog):
             await ask(node, "PUT users/ann", {"password": "x", "tags": ""})
             for _ in range(300):
                 call, body = _call(chance)
-                status, said = await ask(node, call, body)
-                assert status < 500, (call, body, said)
-        async with Node(config(tmp_path)) as node:  # and what they left can be read
+                status, answer = await ask(node, call, body)
+                assert status < 500, (call, body, answer)
+        async with Node(config(tmp_path)) as node:  # what these calls left can be read
             assert (await ask(node, "GET overview"))[0] == 200
 
     with caplog.at_level(logging.ERROR):

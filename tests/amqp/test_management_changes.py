@@ -15,7 +15,7 @@ from wherry.node.node import Node
 from wherry.security.keys import make
 
 
-async def told(node: Node, call: str, body: Any = None) -> int:
+async def status_of(node: Node, call: str, body: Any = None) -> int:
     return (await ask(node, call, body))[0]
 
 
@@ -24,38 +24,38 @@ def test_queues_are_declared_purged_and_deleted(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             queue = {"durable": True, "auto_delete": False, "arguments": {"x-max-priority": 5}, "node": None}
-            assert await told(node, "PUT queues/%2F/jobs", queue) == 201
-            assert await told(node, "PUT queues/%2F/jobs", queue) == 204
+            assert await status_of(node, "PUT queues/%2F/jobs", queue) == 201
+            assert await status_of(node, "PUT queues/%2F/jobs", queue) == 204
             status, why = await ask(node, "PUT queues/%2F/jobs", {"durable": "false"})
             assert (status, why["error"], "inequivalent arg" in why["reason"]) == (400, "bad_request", True)
             found = (await ask(node, "GET queues/%2F/jobs"))[1]
             assert (found["durable"], found["arguments"]) == (True, {"x-max-priority": 5})
             message = {"routing_key": "jobs", "payload": "x", "payload_encoding": "string", "properties": {}}
             assert (await ask(node, "POST exchanges/%2F/amq.default/publish", message)) == (200, {"routed": True})
-            assert await told(node, "DELETE queues/%2F/jobs?if-empty=true") == 400
-            assert await told(node, "DELETE queues/%2F/jobs/contents") == 204
+            assert await status_of(node, "DELETE queues/%2F/jobs?if-empty=true") == 400
+            assert await status_of(node, "DELETE queues/%2F/jobs/contents") == 204
             assert (await ask(node, "GET queues/%2F/jobs"))[1]["messages"] == 0
-            assert await told(node, "DELETE queues/%2F/jobs?if-empty=true") == 204
+            assert await status_of(node, "DELETE queues/%2F/jobs?if-empty=true") == 204
             for missing in ("DELETE queues/%2F/jobs", "DELETE queues/%2F/jobs/contents", "PUT queues/nowhere/jobs"):
-                assert await told(node, missing, {}) == 404, missing
+                assert await status_of(node, missing, {}) == 404, missing
             for wrong in ({"durable": "yes"}, {"arguments": {"x-expires": 0}}, {"arguments": 5}):
-                assert await told(node, "PUT queues/%2F/jobs", wrong) == 400, wrong
+                assert await status_of(node, "PUT queues/%2F/jobs", wrong) == 400, wrong
 
     asyncio.run(main())
 
 
 @pytest.mark.rows("Q12")
-def test_exchanges_and_bindings_come_and_go(tmp_path):
+def test_exchanges_and_bindings_are_made_and_deleted(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
-            assert await told(node, "PUT exchanges/%2F/events", {"type": "topic", "durable": True}) == 201
-            assert await told(node, "PUT exchanges/%2F/events", {"type": "topic", "durable": True}) == 204
-            assert await told(node, "PUT exchanges/%2F/odd", {"type": "odd"}) == 400
+            assert await status_of(node, "PUT exchanges/%2F/events", {"type": "topic", "durable": True}) == 201
+            assert await status_of(node, "PUT exchanges/%2F/events", {"type": "topic", "durable": True}) == 204
+            assert await status_of(node, "PUT exchanges/%2F/odd", {"type": "odd"}) == 400
             await ask(node, "PUT queues/%2F/jobs", {"durable": True})
             bind = "POST bindings/%2F/e/events/q/jobs"
-            assert await told(node, bind, {"routing_key": "a.~/#", "arguments": None}) == 201
-            assert await told(node, bind, {"routing_key": "", "arguments": {"x": 1}}) == 201
-            assert await told(node, "POST bindings/%2F/e/amq.match/e/events", {"routing_key": "k"}) == 201
+            assert await status_of(node, bind, {"routing_key": "a.~/#", "arguments": None}) == 201
+            assert await status_of(node, bind, {"routing_key": "", "arguments": {"x": 1}}) == 201
+            assert await status_of(node, "POST bindings/%2F/e/amq.match/e/events", {"routing_key": "k"}) == 201
             rows = (await ask(node, "GET queues/%2F/jobs/bindings"))[1]
             assert [(row["source"], row["routing_key"]) for row in rows] == [
                 ("", "jobs"),
@@ -69,12 +69,12 @@ def test_exchanges_and_bindings_come_and_go(tmp_path):
             for row in rows[1:]:
                 one = f"bindings/%2F/e/events/q/jobs/{quote(row['properties_key'], safe='')}"
                 assert (await ask(node, f"GET {one}"))[1] == row
-                assert await told(node, f"DELETE {one}") == 204
-                assert await told(node, f"DELETE {one}") == 404
-            assert await told(node, "DELETE exchanges/%2F/events?if-unused=true") == 400
-            assert await told(node, "DELETE exchanges/%2F/events") == 204
-            assert await told(node, "DELETE exchanges/%2F/events") == 404
-            assert await told(node, "DELETE exchanges/%2F/amq.topic") == 403
+                assert await status_of(node, f"DELETE {one}") == 204
+                assert await status_of(node, f"DELETE {one}") == 404
+            assert await status_of(node, "DELETE exchanges/%2F/events?if-unused=true") == 400
+            assert await status_of(node, "DELETE exchanges/%2F/events") == 204
+            assert await status_of(node, "DELETE exchanges/%2F/events") == 404
+            assert await status_of(node, "DELETE exchanges/%2F/amq.topic") == 403
 
     asyncio.run(main())
 
@@ -109,7 +109,7 @@ def test_messages_are_published_and_got(tmp_path):
     asyncio.run(main())
 
 
-def test_a_queue_that_refuses_says_so(tmp_path):
+def test_a_queue_that_refuses_reports_it(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}

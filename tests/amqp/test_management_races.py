@@ -1,4 +1,4 @@
-"""Users while others change them: who is deleted stays so, a name is one user's, and grants go with their host."""
+"""Users while others change them: a deleted one stays deleted, a name is one user's, and grants end with their host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def made(node: Node, *names: str) -> None:
         assert (await ask(node, f"PUT users/{name}", {"password": "x", "tags": ""}))[0] == 201
 
 
-def test_a_user_who_is_deleted_while_a_host_goes_does_not_come_back(tmp_path, monkeypatch):
+def test_a_user_that_is_deleted_while_a_host_is_deleted_does_not_come_back(tmp_path, monkeypatch):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             await ask(node, "PUT vhosts/v", {})
@@ -31,7 +31,7 @@ def test_a_user_who_is_deleted_while_a_host_goes_does_not_come_back(tmp_path, mo
             }
 
             async def slowly(name: str, *given: Any) -> Any:
-                while users:  # whoever is left goes, while the first is written
+                while users:  # delete each user that is left, while the first is written
                     await ask(node, f"DELETE users/{users.pop()}")
                 return await writes[name](*given)
 
@@ -44,7 +44,7 @@ def test_a_user_who_is_deleted_while_a_host_goes_does_not_come_back(tmp_path, mo
     asyncio.run(main())
 
 
-def test_what_was_granted_in_a_host_goes_before_the_host_does(tmp_path, monkeypatch):
+def test_grants_in_a_host_are_deleted_before_the_host(tmp_path, monkeypatch):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             await ask(node, "PUT vhosts/v", {})
@@ -66,7 +66,7 @@ def test_what_was_granted_in_a_host_goes_before_the_host_does(tmp_path, monkeypa
     asyncio.run(main())
 
 
-def test_a_name_is_one_users_whoever_makes_it_at_the_same_time(tmp_path):
+def test_a_name_is_of_one_user_though_two_make_it_at_the_same_time(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             tries = [ask(node, "PUT users/ann", {"password": str(number), "tags": ""}) for number in range(8)]

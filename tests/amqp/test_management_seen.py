@@ -1,4 +1,4 @@
-"""Who sees what over `/api`, and who may do what in a virtual host: as on RabbitMQ, tags and permissions decide."""
+"""What a user sees over `/api`, and may do in a virtual host: as on RabbitMQ, tags and permissions decide."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 async def user(node: Node, name: str, tags: str, host: str = "", boss: str = "guest:guest") -> str:
-    """Name and password of a new user, who may do everything in a virtual host, or nothing anywhere."""
+    """Make a user that may do everything in a virtual host, or nothing anywhere; return name and password."""
     assert (await ask(node, f"PUT users/{name}", {"password": "secret", "tags": tags}, boss))[0] == 201
     if host:
         assert (await ask(node, f"PUT permissions/{host}/{name}", ALL, boss))[0] == 201
     return f"{name}:secret"
 
 
-async def names(node: Node, what: str, who: str) -> list[Any]:
-    status, rows = await ask(node, f"GET {what}", None, who)
+async def names(node: Node, what: str, login: str) -> list[Any]:
+    status, rows = await ask(node, f"GET {what}", None, login)
     assert status == 200, rows
     return sorted(row["name"] for row in rows)
 
 
 @pytest.mark.rows("Q12")
-def test_a_user_without_a_tag_is_told_nothing(tmp_path):
+def test_a_user_without_a_tag_sees_nothing(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
             ann = await user(node, "ann", "", "%2F")
             odd = await user(node, "odd", "impersonator", "%2F")
-            for who in (ann, odd):
+            for login in (ann, odd):
                 for call in ("GET whoami", "GET overview", "GET vhosts", "GET queues", "PUT queues/%2F/q"):
-                    assert (await ask(node, call, None, who))[0] == 401, (call, who)
+                    assert (await ask(node, call, None, login))[0] == 401, (call, login)
 
     asyncio.run(main())
 
 
 @pytest.mark.rows("Q12")
 @pytest.mark.parametrize("keys", ["off", "on"])
-def test_everybody_sees_their_own_and_some_see_all(tmp_path, keys):
+def test_each_user_sees_its_own_and_some_see_all(tmp_path, keys):
     async def main() -> None:
         async with Node(config(tmp_path, keys=keys)) as node:
             boss = admin_of(node) if keys == "on" else "guest:guest"
@@ -56,13 +56,13 @@ def test_everybody_sees_their_own_and_some_see_all(tmp_path, keys):
             eve = await user(node, "eve", "monitoring", "", boss)
             await ask(node, "PUT queues/%2F/ours", {"durable": True}, boss)
             await ask(node, "PUT queues/staging/theirs", {"durable": True}, boss)
-            raws = [await asyncio.to_thread(Raw(url_of(node, *who.split(":", 1))).opened) for who in (ann, boss)]
+            raws = [await asyncio.to_thread(Raw(url_of(node, *login.split(":", 1))).opened) for login in (ann, boss)]
             seen = {"vhosts": 2, "connections": 2, "channels": 2, "queues": 2, "exchanges": 14}
             own = {"vhosts": 1, "connections": 1, "channels": 1, "queues": 1, "exchanges": 7}
-            for who, counts in ((boss, seen), (eve, seen), (ann, own), (bob, dict.fromkeys(seen, 0))):
-                assert {what: len(await names(node, what, who)) for what in seen} == counts, who
-                totals = (await ask(node, "GET overview", None, who))[1]["object_totals"]
-                assert [totals[what] for what in list(seen)[1:]] == list(counts.values())[1:], who
+            for login, counts in ((boss, seen), (eve, seen), (ann, own), (bob, dict.fromkeys(seen, 0))):
+                assert {what: len(await names(node, what, login)) for what in seen} == counts, login
+                totals = (await ask(node, "GET overview", None, login))[1]["object_totals"]
+                assert [totals[what] for what in list(seen)[1:]] == list(counts.values())[1:], login
             (theirs,) = set(await names(node, "connections", eve)) - set(await names(node, "connections", ann))
             others = ("vhosts/staging", "exchanges/staging/amq.topic", "queues/staging/theirs")
             for one in (f"connections/{quote(theirs)}", *others):
@@ -90,8 +90,8 @@ PUBLISH = {"routing_key": "none", "payload": "x", "payload_encoding": "string", 
 
 
 @pytest.mark.rows("Q12")
-def test_who_is_not_let_into_a_host_does_nothing_in_it(tmp_path):
-    """Also what reaches no queue, and also `guest` where it was shut out."""
+def test_a_user_that_is_not_let_into_a_host_does_nothing_in_it(tmp_path):
+    """Try also what reaches no queue, and also as `guest`, which was shut out."""
     calls = (
         "POST exchanges/{}/amq.topic/publish",
         "PUT queues/{}/q",
@@ -106,9 +106,9 @@ def test_who_is_not_let_into_a_host_does_nothing_in_it(tmp_path):
             assert (await ask(node, "DELETE permissions/shut/guest"))[0] == 204
             ann = await user(node, "ann", "management", "%2F")
             boss = await user(node, "boss", "administrator")
-            for who in ("guest:guest", ann, boss):
+            for login in ("guest:guest", ann, boss):
                 for call in calls:
-                    assert (await ask(node, call.format("shut"), PUBLISH, who))[0] == 403, (call, who)
+                    assert (await ask(node, call.format("shut"), PUBLISH, login))[0] == 403, (call, login)
             assert (await ask(node, "PUT permissions/shut/ann", ALL, boss))[0] == 201  # granting asks for no grant
             assert (await ask(node, calls[0].format("shut"), PUBLISH, ann)) == (200, {"routed": False})
 

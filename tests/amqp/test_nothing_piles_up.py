@@ -1,4 +1,4 @@
-"""What is kept of exchanges and queues goes with them: a client that makes and unmakes them for ever costs nothing."""
+"""What is kept of exchanges and queues ends with them: to make and delete them for ever costs nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publish(raw: Raw, name: str, key: str) -> None:
     raw.frame(3, 1, b"x")
 
 
-def test_exchanges_that_come_and_go_leave_nothing():
+def test_exchanges_that_are_made_and_deleted_leave_nothing():
     def client(url: str) -> None:
         with Raw(url).opened() as raw:
             durable(raw, "q")
@@ -59,7 +59,7 @@ def test_exchanges_that_come_and_go_leave_nothing():
     asyncio.run(main())
 
 
-def test_what_goes_over_another_wire_is_forgotten_too():
+def test_a_queue_that_is_deleted_over_another_wire_is_forgotten_too():
     async def main() -> None:
         async with served() as (server, _):
             broker, host = broker_of(server), server.queueing.hosts[ROOT]

@@ -38,12 +38,12 @@ def text(name: str, value: str) -> bytes:
 
 
 def to(key: bytes = b"q") -> bytes:
-    """The first bytes of an envelope: mark, the default exchange, a routing key."""
+    """Return the first bytes of an envelope: mark, the default exchange, a routing key."""
     return b"A\0" + bytes([len(key)]) + key
 
 
 def large() -> bytes:
-    """An envelope that has no room for anything more."""
+    """Return an envelope that has no room for anything more."""
     room = ENVELOPE_BYTES_MAX - len(to()) - len(HEADERS)
     value = room - len(long(text("a", "")))
     return to() + HEADERS + long(text("a", "x" * value))
@@ -66,7 +66,7 @@ ODD = {
 
 
 def messages() -> list[Message]:
-    """Each odd one, with a good one behind it; then one with an id that is longer than an AMQP client may have."""
+    """Return each odd message, with a good one behind it; then one whose id is longer than an AMQP client may have."""
     found = [Message(payload=name.encode(), envelope=raw, headers={"kept": "yes"}) for name, raw in ODD.items()]
     good = [Message(payload=b"behind " + each.payload) for each in found]
     pairs = [each for pair in zip(found, good, strict=True) for each in pair]
@@ -86,7 +86,7 @@ def queues(raw: Raw, kind: str) -> None:
 
 
 def got(raw: Raw, queue: str) -> tuple[int, bytes, bytes]:
-    """The tag, properties and body of the next message, which stays unsettled."""
+    """Return the tag, properties and body of the next message, which stays unsettled."""
     while True:
         raw.call(1, GET, b"\0\0" + short(queue) + b"\0")
         found = raw.next()
@@ -107,7 +107,7 @@ def test_an_odd_envelope_is_delivered_twice_and_moved_with_what_can_be_read(kind
 
         def reject_all() -> None:
             for body in sent:
-                for requeue in (1, 0):  # the second time it has a count, in a quorum queue
+                for requeue in (1, 0):  # the second time the message has a count, in a quorum queue
                     tag, given, found = got(raw, "q")
                     assert found == body
                     properties.decode(given)
@@ -144,7 +144,7 @@ def test_an_odd_envelope_is_delivered_over_stomp_too(tmp_path):
 
 
 def test_a_move_that_failed_is_tried_again(monkeypatch):
-    """Whatever went wrong: nothing else wakes the mover for a queue in which no more messages die."""
+    """Fail once in any way: nothing else wakes the mover for a queue in which no more messages die."""
 
     async def story(broker: Broker, url: str, in_thread: Any) -> None:
         raw = await in_thread(lambda: Raw(url).opened())

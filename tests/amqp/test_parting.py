@@ -18,9 +18,9 @@ COUNT, SIZE = 300, 100_000
 
 
 @pytest.mark.rows("Q12")
-def test_who_closes_and_does_not_read_the_answer_is_cut_off(monkeypatch):
+def test_a_client_that_closes_and_does_not_read_the_answer_is_cut_off(monkeypatch):
     monkeypatch.setattr(server_module, "PARTING_S", 0.5)
-    monkeypatch.setattr(server_module, "WRITE_HIGH_BYTES", 2 * COUNT * SIZE)  # else it is cut off for not reading
+    monkeypatch.setattr(server_module, "WRITE_HIGH_BYTES", 2 * COUNT * SIZE)  # else cut off for not reading
 
     def deaf(url: str) -> Raw:
         raw = Raw(url).opened()
@@ -42,8 +42,8 @@ def test_who_closes_and_does_not_read_the_answer_is_cut_off(monkeypatch):
     asyncio.run(main())
 
 
-def test_who_goes_on_sending_after_its_close_still_hears_the_answer():
-    """As a client does whose buffers are full of publishes: a reset would take the answer from it."""
+def test_a_client_that_still_sends_after_its_close_gets_the_answer():
+    """Send more, as a client does whose buffers are full of publishes: a reset would take its answer from it."""
 
     def client(url: str) -> tuple[tuple[int, int], bytes]:
         with Raw(url).opened() as raw:
@@ -62,7 +62,7 @@ def test_who_goes_on_sending_after_its_close_still_hears_the_answer():
     asyncio.run(main())
 
 
-def test_who_was_answered_and_does_not_hang_up_is_cut_off(monkeypatch):
+def test_a_client_that_was_answered_and_does_not_hang_up_is_cut_off(monkeypatch):
     monkeypatch.setattr(server_module, "PARTING_S", 0.5)
 
     async def main() -> None:
@@ -75,7 +75,7 @@ def test_who_was_answered_and_does_not_hang_up_is_cut_off(monkeypatch):
     asyncio.run(main())
 
 
-def test_who_is_reset_before_it_is_let_in_does_not_keep_others_from_the_goodbye():
+def test_a_client_that_is_reset_before_its_login_does_not_keep_others_from_the_close():
     async def main() -> None:
         async with served() as (server, url):
             with await asyncio.to_thread(lambda: Raw(url).opened()) as good:
@@ -90,7 +90,7 @@ def test_who_is_reset_before_it_is_let_in_does_not_keep_others_from_the_goodbye(
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_client_that_hangs_up_is_let_go_whether_it_was_read_from_or_not(monkeypatch, paused):
+def test_a_client_that_hangs_up_is_forgotten_whether_it_was_read_from_or_not(monkeypatch, paused):
     monkeypatch.setattr(server_module, "PARTING_S", 1_000.0)
 
     async def main() -> None:

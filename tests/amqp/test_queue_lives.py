@@ -54,7 +54,7 @@ class Clock:
         return asyncio.get_running_loop().time() + self._ahead_s
 
     def set_forward(self) -> None:
-        """Beyond the life of a queue that nobody uses from now on."""
+        """Move the clock beyond the life of a queue that is unused from now on."""
         self._ahead_s += LIFE_S + 1
 
 
@@ -83,7 +83,7 @@ def close_channel(raw: Raw) -> None:
 
 
 @pytest.mark.rows("Q12")
-def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_does_not(tmp_path, clock):
+def test_an_unused_queue_ends_after_a_restart_too_and_one_that_is_used_does_not(tmp_path, clock):
     def before(url: str) -> None:
         with Raw(url).opened() as raw:
             for name in ("left", "used"):
@@ -93,7 +93,7 @@ def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_
     async def main() -> None:
         async with served(tmp_path / "data") as (_, url):
             await asyncio.to_thread(before, url)
-        clock.set_forward()  # nobody could use them meanwhile: their time begins anew
+        clock.set_forward()  # no client could use the queues meanwhile: their time begins anew
         async with served(tmp_path / "data") as (server, url):
             broker, queueing = broker_of(server), server.queueing
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
@@ -112,7 +112,7 @@ def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_
 
 
 def test_a_queue_of_another_name_space_ends_after_a_restart_too(tmp_path, clock):
-    """A name that begins with an at sign is written differently as a topic."""
+    """Declare a name that begins with an at sign, which is written differently as a topic."""
 
     def before(url: str) -> None:
         with Raw(url).opened() as raw:
@@ -149,8 +149,8 @@ def hang_up(raw: Raw) -> None:
 
 @pytest.mark.rows("Q12")
 @pytest.mark.parametrize("deed", [cancel, close_channel, ack, hang_up], ids=lambda deed: deed.__name__)
-def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed: Callable[[Raw], None]):
-    """The consumer has no room, and has not noticed yet that its queue went over another wire."""
+def test_a_consumer_of_a_deleted_queue_takes_nothing_from_its_namesake(deed: Callable[[Raw], None]):
+    """Hold a consumer without room, which has not noticed yet that its queue was deleted over another wire."""
 
     def holding(url: str) -> Raw:
         raw = Raw(url).opened()
@@ -185,8 +185,8 @@ def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed:
     asyncio.run(main())
 
 
-def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
-    """Once declared anew over AMQP, once made over another wire and not seen here yet."""
+def test_an_exclusive_queue_does_not_delete_its_namesake_with_its_connection():
+    """Declare the name anew over AMQP, and make another over another wire, not seen here yet."""
 
     def owner(url: str) -> Raw:
         raw = Raw(url).opened()
@@ -209,7 +209,7 @@ def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
                 await asyncio.to_thread(another, url)
                 await broker.delete_topic("replaced")
                 await broker.create_topic("replaced")
-            await until(lambda: "kept" not in names(broker))  # that one went with its connection
+            await until(lambda: "kept" not in names(broker))  # "kept" ended with its connection
             await server.queueing.background_done()
             assert names(broker) == ["deleted", "replaced"]
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:

@@ -1,7 +1,7 @@
-"""With keys: nobody leads messages to or from where they have no right, and a refusal leaves nothing behind.
+"""With keys: no client leads messages to or from where it has no right, and a refusal leaves nothing behind.
 
-A binding asks for `admin` on where it leads and `consume` on the exchange it comes from, an alternate or dead-letter
-exchange for `publish` there.
+A binding needs `admin` on its destination and `consume` on the exchange it comes from, an alternate or dead-letter
+exchange needs `publish` there.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ async def key_for(broker: Broker, name: str, *rights: Right) -> str:
 
 
 def catalog(broker: Broker) -> tuple[object, object]:
-    """All that a declaration or binding could change."""
+    """Return all that a declaration or binding could change."""
     return list(broker.topics()), list(broker.routes())
 
 
 def prepared(url: str) -> Raw:
-    """The administrator, and what belongs to whom."""
+    """Declare what belongs to each user, and return the administrator's connection."""
     admin = Raw(url).opened()
     for name in ("theirs", "mine"):
         declared(admin, name)
@@ -123,7 +123,7 @@ def prepared(url: str) -> Raw:
 
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
+def test_a_call_without_the_right_is_refused_and_nothing_else_happens(case):
     async def main() -> None:
         async with served(keys=True) as (server, url):
             broker = broker_of(server)
@@ -148,7 +148,7 @@ def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
 
 
 def is_refused(url: str, case: Case, other: Raw) -> None:
-    """By the end of the channel: the connection goes on, and that of somebody else too."""
+    """Check that the channel ends: the connection stays open, and that of another client too."""
     with Raw(url).opened() as raw:
         raw.call(1, case.method, case.arguments)
         found = raw.next()

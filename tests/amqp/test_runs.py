@@ -37,13 +37,13 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 def typed(name: str, priority: int | None = None) -> bytes:
-    """Properties of a persistent message: its content type, and how urgent it is."""
+    """Return properties of a persistent message: its content type, and how urgent it is."""
     flags = 0x8000 | 0x1000 | (0 if priority is None else 0x0800)
     return struct.pack(">H", flags) + short(name) + b"\x02" + (b"" if priority is None else bytes([priority]))
 
 
 def message(raw: Raw) -> tuple[bytes, bytes]:
-    """Properties and body of what is handed over next, behind its method."""
+    """Return properties and body of what is handed over next, behind its method."""
     header, body = raw.next(), b""
     assert header.kind == CONTENT
     while len(body) < struct.unpack_from(">Q", header.payload, 4)[0]:
@@ -58,7 +58,7 @@ def consume(raw: Raw, queue: str, *, no_ack: bool = False) -> None:
 
 
 def delivered(raw: Raw) -> tuple[int, bool, bytes, bytes]:
-    """Tag, redelivered, properties and body of the next delivery."""
+    """Return tag, redelivered, properties and body of the next delivery."""
     found = raw.expect(DELIVER).arguments
     tag, again = struct.unpack_from(">QB", found, 1 + found[0])
     return tag, bool(again), *message(raw)
@@ -66,11 +66,11 @@ def delivered(raw: Raw) -> tuple[int, bool, bytes, bytes]:
 
 def with_client(story: Callable[[Raw], None]) -> None:
     async def main(broker: Broker, url: str, apart: Any) -> None:
-        def tell() -> None:
+        def work() -> None:
             with Raw(url).opened() as raw:
                 story(raw)
 
-        await apart(tell)
+        await apart(work)
 
     over(main)
 
@@ -114,7 +114,7 @@ def test_each_message_of_runs_in_one_write_has_its_own_priority():
     with_client(story)
 
 
-def test_every_message_of_a_run_that_goes_nowhere_comes_back_and_is_confirmed():
+def test_every_message_of_a_run_that_reaches_no_queue_comes_back_and_is_confirmed():
     def story(raw: Raw) -> None:
         confirming(raw)
         with raw.together():
@@ -132,7 +132,7 @@ def test_every_message_of_a_run_that_goes_nowhere_comes_back_and_is_confirmed():
     with_client(story)
 
 
-def test_what_goes_nowhere_is_confirmed_with_its_return_and_not_before_what_came_earlier(monkeypatch):
+def test_a_message_that_reaches_no_queue_is_confirmed_with_its_return_and_not_before_earlier_ones(monkeypatch):
     later: list[int] = []
     note = Intake.note
 
@@ -165,7 +165,7 @@ def test_what_goes_nowhere_is_confirmed_with_its_return_and_not_before_what_came
 
 
 def test_offsets_of_a_queue_that_does_not_last_are_set_aside_before_its_first_message():
-    """Else its confirm would wait for the disk, and come after the message."""
+    """Check it before the first message, whose confirm would else wait for the disk, and come after the message."""
 
     async def story(broker: Broker, url: str, apart: Any) -> None:
         with await apart(lambda: Raw(url).opened()) as raw:
@@ -184,7 +184,7 @@ def _confirmed(frame: Frame) -> int:
     return int(struct.unpack_from(">Q", frame.arguments)[0])
 
 
-def test_those_of_a_run_that_a_full_queue_refuses_are_named_one_by_one():
+def test_messages_of_a_run_that_a_full_queue_refuses_are_named_one_by_one():
     def story(raw: Raw) -> None:
         confirming(raw)
         declared(raw, "full", number("x-max-length", 3), text("x-overflow", "reject-publish"))
@@ -202,7 +202,7 @@ def test_those_of_a_run_that_a_full_queue_refuses_are_named_one_by_one():
     with_client(story)
 
 
-def test_every_reply_of_a_run_reaches_who_asked_under_its_own_tag():
+def test_every_reply_of_a_run_reaches_its_client_under_its_own_tag():
     def story(raw: Raw) -> None:
         declared(raw, "asked")
         consume(raw, REPLY_TO, no_ack=True)
@@ -222,7 +222,7 @@ def test_every_reply_of_a_run_reaches_who_asked_under_its_own_tag():
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_of_alike_messages_only_what_came_back_says_so(kind):
+def test_of_alike_messages_only_those_that_came_back_are_marked(kind):
     counted = long(short("x-delivery-count") + b"l" + struct.pack(">q", 1))
     came_back = LASTING if kind == "classic" else struct.pack(">H", 0x3000) + counted + b"\x02"
 
@@ -235,7 +235,7 @@ def test_of_alike_messages_only_what_came_back_says_so(kind):
         raw.expect(GET_OK)
         assert message(raw) == (LASTING, b"a")
         raw.call(1, NACK, struct.pack(">QB", 1, 2))
-        declared(raw, "back", text("x-queue-type", kind))  # by now it is there again
+        declared(raw, "back", text("x-queue-type", kind))  # by now the message is there again
         consume(raw, "back")
         raw.expect(CONSUME_OK)
         found = [delivered(raw) for _ in range(3)]
@@ -273,7 +273,7 @@ def test_one_ack_for_many_gives_all_their_consumers_room_again(limit, shared):
     with_client(story)
 
 
-def test_a_consumer_on_another_queue_hears_of_the_room_that_its_channel_has_again():
+def test_a_consumer_on_another_queue_gets_messages_when_its_channel_has_room_again():
     def story(raw: Raw) -> None:
         raw.call(1, QOS, struct.pack(">IHB", 0, 2, 1))
         raw.expect(QOS_OK)

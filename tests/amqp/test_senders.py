@@ -1,4 +1,4 @@
-"""Who a message says it is from, and which ways to log in are offered."""
+"""The sender that a message names, and which ways to log in are offered."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UPDATE_SECRET, UPDATE_SECRET_OK = (10, 70), (10, 71)
 
 
 def signed(name: str) -> bytes:
-    """The properties of a message that says who sent it."""
+    """Return the properties of a message that names its sender."""
     return b"\x00\x10" + short(name)
 
 
 def is_refused(raw: Raw, name: str) -> bool:
-    """Whether a message with this sender ends the channel; it is open afterwards."""
+    """Return whether a message with this sender ends the channel, which is open afterwards."""
     raw.publish("q", b"x", signed(name))
     raw.call(1, (50, 10), b"\0\0" + short("q") + b"\x03" + long(b""))
     found = raw.next()
@@ -85,7 +85,7 @@ def test_without_keys_the_sender_is_the_name_of_the_login():
     ("keys", "certified", "offered"),
     [(True, "ann", False), (True, None, False), (False, None, False), (False, "ann", True)],
 )
-def test_a_certificate_is_asked_for_where_it_lets_somebody_in(keys, certified, offered):
+def test_a_certificate_is_asked_for_where_it_is_a_way_to_log_in(keys, certified, offered):
     async def main() -> None:
         async with wherry.open() as broker:
             login = Login(Access(keys, broker), certified)

@@ -25,8 +25,8 @@ def everything(*_: object) -> Any:
 
 
 def asked(queueing: Queueing, login: Login | None = None) -> Callable[[str], Any]:
-    who = login or Login(None, None)
-    return lambda path: reads.answer(ManagementCall(queueing, who, [unquote(part) for part in path.split("/")]))
+    known = login or Login(None, None)
+    return lambda path: reads.answer(ManagementCall(queueing, known, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")
@@ -52,7 +52,7 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
     asyncio.run(main())
 
 
-def test_one_that_may_not_be_seen_is_not_there():
+def test_a_queue_that_a_user_may_not_see_is_not_found():
     async def main() -> None:
         async with served(keys=True) as (server, _):
             broker = broker_of(server)

@@ -31,7 +31,7 @@ LEAST = 10
 
 
 def prompt(raw: Raw) -> Raw:
-    """One that does not wait for an answer before it sends the next small thing."""
+    """Return a client that does not wait for an answer before it sends the next small frame."""
     raw._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return raw
 
@@ -45,7 +45,7 @@ def transacting(url: str) -> Iterator[Raw]:
 
 
 def taken(raw: Raw, queue: str) -> tuple[int, bytes] | None:
-    """Delivery tag and body of the next message; None if there is none."""
+    """Return delivery tag and body of the next message; None if there is none."""
     raw.call(1, GET, b"\0\0" + short(queue) + b"\0")
     frame = raw.next()
     if frame.method == GET_EMPTY:
@@ -65,7 +65,7 @@ def commit(raw: Raw) -> None:
 
 
 def moved(url: str) -> None:
-    """Two messages from one queue to another, in one transaction."""
+    """Move two messages from one queue to another, in one transaction."""
     with transacting(url) as raw:
         for name in ("in", "out"):
             durable(raw, name)
@@ -86,7 +86,7 @@ def test_where_the_publishes_are_on_disk_the_acks_are_too(tmp_path, monkeypatch)
     committed = Broker.commit
 
     async def crashed_after(broker: Broker, *arguments: Any) -> Any:
-        """What lies on disk when the commit of the broker is durable, and nothing of what would follow."""
+        """Keep what is on disk when the commit of the broker is durable, and nothing of what would follow."""
         answer = await committed(broker, *arguments)
         copies.append(tmp_path / f"copy-{len(copies)}")
         shutil.copytree(tmp_path / "data", copies[-1])
@@ -113,7 +113,7 @@ def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
     commits: list[bytes] = []
 
     def move_until(ended: threading.Event) -> None:
-        """One message after the other from queue to queue, through any number of ends of the connection."""
+        """Move one message after the other from queue to queue, through any number of ends of the connection."""
         while not ended.is_set():
             try:
                 with transacting(url) as raw:
@@ -124,7 +124,7 @@ def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
                         ack(raw, found[0])
                         commit(raw)
                         commits.append(found[1])
-            except (OSError, AssertionError):  # it was killed
+            except (OSError, AssertionError):  # the node was killed
                 time.sleep(0.01)
 
     def filled() -> None:
@@ -212,7 +212,7 @@ def test_acks_of_what_is_gone_hold_up_no_commit():
     asyncio.run(main())
 
 
-def test_what_comes_again_does_so_with_the_commit():
+def test_a_message_nacked_in_a_transaction_comes_again_with_the_commit():
     def client(url: str) -> list[Any]:
         with transacting(url) as raw:
             durable(raw, "in")

@@ -25,7 +25,7 @@ MOST, PULL = 50, 10
 
 
 def filled(url: str, count: int = COUNT) -> Raw:
-    """A client, and a queue of messages that begin with their number."""
+    """Return a client, and a queue of messages that begin with their number."""
     raw = Raw(url).opened()
     durable(raw, "q")
     for at in range(count):
@@ -40,7 +40,7 @@ def consume(raw: Raw, channel: int = 1) -> None:
 
 
 def deliveries(raw: Raw, count: int) -> tuple[list[int], dict[int, int]]:
-    """The numbers of so many messages, and the last delivery tag on each channel."""
+    """Return the numbers of so many messages, and the last delivery tag on each channel."""
     numbers: list[int] = []
     last: dict[int, int] = {}
     while len(numbers) < count:
@@ -56,7 +56,7 @@ def deliveries(raw: Raw, count: int) -> tuple[list[int], dict[int, int]]:
 
 
 def reached(start: object) -> Iterator[object]:
-    """What a value keeps alive: not the broker, nor whoever holds a message."""
+    """Yield what a value keeps alive: not the broker, nor the holder of a message."""
     seen: dict[int, object] = {}
     todo = [start]
     while todo:
@@ -68,7 +68,7 @@ def reached(start: object) -> Iterator[object]:
 
 
 @pytest.mark.rows("Q12")
-def test_what_waits_for_an_ack_keeps_no_body():
+def test_a_message_that_waits_for_an_ack_keeps_no_body():
     async def main() -> None:
         async with served() as (server, url):
             raw = await asyncio.to_thread(filled, url, 20)
@@ -131,7 +131,7 @@ def consume_frame(channel: int) -> bytes:
 
 
 def both_consume(raw: Raw) -> None:
-    """Both answers; what is delivered between them is put back to be read."""
+    """Read both answers; what is delivered between them is put back to be read."""
     seen = b""
     answers = 0
     while answers < 2:
@@ -143,7 +143,7 @@ def both_consume(raw: Raw) -> None:
     raw._seen = seen + raw._seen
 
 
-def test_who_names_a_limit_gets_it_whole(monkeypatch):
+def test_a_consumer_that_names_a_limit_gets_the_whole_limit(monkeypatch):
     monkeypatch.setattr(delivering, "HELD_MAX", 5)
 
     async def main() -> None:
@@ -181,7 +181,7 @@ def test_gets_that_are_never_acked_end_at_the_bound(monkeypatch):
     asyncio.run(main())
 
 
-def test_what_is_dealt_to_several_connections_is_counted_for_each():
+def test_messages_that_several_connections_get_are_counted_for_each():
     async def main() -> None:
         async with served() as (server, url):
             first = await asyncio.to_thread(filled, url, 0)

@@ -56,7 +56,7 @@ def raw(amqp_url):
 @pytest.mark.parametrize(
     "header", [b"AMQP\x00\x00\x09\x02", b"AMQP\x01\x01\x00\x0a", b"HTTP/1.1"], ids=["0-9-2", "0-10", "http"]
 )
-def test_another_protocol_is_told_the_right_one(raw, header):
+def test_another_protocol_is_answered_with_the_right_one(raw, header):
     raw.send(header)
     assert raw.take(8) == HEADER
     assert raw.is_hung_up()
@@ -89,7 +89,7 @@ def test_amqplain_logs_in(raw):
 
 def test_an_unknown_way_to_log_in_is_refused(raw):
     raw.begin()
-    raw.start_ok("GUESS", b"who I am")
+    raw.start_ok("GUESS", b"my name")
     assert raw.is_hung_up()
 
 
@@ -122,7 +122,7 @@ def test_a_frame_max_that_was_agreed_holds_for_deliveries(raw):
     assert b"".join(parts) == body
 
 
-def test_a_connection_says_good_bye(raw):
+def test_a_connection_is_closed_with_an_answer(raw):
     raw.opened()
     raw.call(0, CLOSE, struct.pack(">H", 200) + short("bye") + struct.pack(">HH", 0, 0))
     raw.expect(CLOSE_OK)
@@ -168,7 +168,7 @@ def test_a_channel_that_was_closed_can_be_opened_again(raw):
     raw.opened()
     raw.call(1, QUEUE_DECLARE, b"\x00\x00" + short("of nobody") + b"\x01" + long(b""))
     assert raw.expect(CHANNEL_CLOSE).code == 404
-    raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))  # on its way when the close came: nobody answers
+    raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))  # sent before the close came: no answer
     raw.call(1, CHANNEL_CLOSE_OK)
     raw.open_channel(1)
     raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))
@@ -178,10 +178,10 @@ def test_a_channel_that_was_closed_can_be_opened_again(raw):
 def test_a_close_names_the_method_that_failed(raw):
     raw.opened()
     raw.call(1, QUEUE_DECLARE, b"\x00\x00" + short("of nobody") + b"\x01" + long(b""))
-    said = raw.expect(CHANNEL_CLOSE).arguments
-    text = said[3 : 3 + said[2]].decode()
+    arguments = raw.expect(CHANNEL_CLOSE).arguments
+    text = arguments[3 : 3 + arguments[2]].decode()
     assert text == "NOT_FOUND - no queue 'of nobody' in vhost '/'"
-    assert struct.unpack(">HH", said[-4:]) == QUEUE_DECLARE
+    assert struct.unpack(">HH", arguments[-4:]) == QUEUE_DECLARE
 
 
 def test_flow_is_answered(raw):
@@ -190,7 +190,7 @@ def test_flow_is_answered(raw):
     assert raw.expect(CHANNEL_FLOW_OK).arguments == b"\x01"
 
 
-def test_nothing_is_said_where_nothing_was_asked_for(raw):
+def test_no_answer_is_sent_where_none_was_asked_for(raw):
     raw.opened()
     queue = raw.queue()
     raw.call(1, QUEUE_DECLARE, b"\x00\x00" + short(queue) + b"\x11" + long(b""))  # passive, no-wait
@@ -209,7 +209,7 @@ def test_a_get_of_nothing_is_empty(raw):
     raw.expect(GET_EMPTY)
 
 
-def test_who_knows_no_cancel_is_not_told_of_one(raw):
+def test_a_client_without_the_capability_gets_no_cancel(raw):
     raw.opened()
     raw.open_channel(2)
     queue = raw.queue()
@@ -237,15 +237,15 @@ def test_many_confirms_may_come_as_one(raw):
 
 
 def _queue_for(raw, count):
-    """A queue that takes so many messages, and rejects the rest."""
+    """Declare a queue that takes so many messages, and rejects the rest."""
     limit = short("x-max-length") + b"I" + struct.pack(">I", count) + short("x-overflow") + b"S"
     raw.call(1, QUEUE_DECLARE, b"\x00\x00" + short("") + b"\x04" + long(limit + long(b"reject-publish")))
     answer = raw.expect(QUEUE_DECLARE_OK).arguments
     return answer[1 : 1 + answer[0]].decode()
 
 
-def _told(raw):
-    """What is said of a publish, and of which."""
+def _confirm_of(raw):
+    """Return whether a publish is confirmed or refused, and which."""
     frame = raw.next()
     return frame.method, struct.unpack(">QB", frame.arguments)[0]
 
@@ -255,11 +255,11 @@ def test_each_publish_is_confirmed_once(raw):
     queue = _queue_for(raw, 2)
     raw.call(1, CONFIRM_SELECT, b"\x00")
     raw.expect(CONFIRM_SELECT_OK)
-    told = []
+    confirms = []
     for _ in range(5):
         raw.publish(queue, b"m")
-        told.append(_told(raw))
-    assert told == [(ACK, 1), (ACK, 2), (NACK, 3), (NACK, 4), (NACK, 5)]
+        confirms.append(_confirm_of(raw))
+    assert confirms == [(ACK, 1), (ACK, 2), (NACK, 3), (NACK, 4), (NACK, 5)]
 
 
 def test_the_very_first_publish_may_be_refused(raw):
@@ -270,7 +270,7 @@ def test_the_very_first_publish_may_be_refused(raw):
     raw.expect(CONFIRM_SELECT_OK)
     for number in (1, 2):
         raw.publish(queue, b"m")
-        assert _told(raw) == (NACK, number)
+        assert _confirm_of(raw) == (NACK, number)
 
 
 # -------------------------------------------------------------------------------------------------- byte for byte

@@ -54,11 +54,11 @@ def _channel_twice(raw):
     raw.call(1, CHANNEL_OPEN, short(""))
 
 
-def _method_of_nobody(raw):
+def _unknown_method(raw):
     raw.call(1, (60, 999))
 
 
-def _class_of_nobody(raw):
+def _unknown_class(raw):
     raw.call(1, (99, 10))
 
 
@@ -133,12 +133,12 @@ BREAKS = {
     _table_longer_than_its_frame: 501,
 }
 
-ENDS = (_method_of_nobody, _class_of_nobody, _table_of_an_unknown_type)
-"""RabbitMQ hangs up without a word; a server may say why."""
+ENDS = (_unknown_method, _unknown_class, _table_of_an_unknown_type)
+"""RabbitMQ hangs up without a reason; a server may send one."""
 
 
 @pytest.mark.parametrize(("deed", "code"), BREAKS.items(), ids=[deed.__name__[1:] for deed in BREAKS])
-def test_what_breaks_a_connection(raw, deed, code):
+def test_a_broken_frame_closes_the_connection_with_this_code(raw, deed, code):
     raw.opened()
     deed(raw)
     assert raw.expect(CLOSE).code == code

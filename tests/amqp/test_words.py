@@ -1,4 +1,4 @@
-"""What clients are told when they ask for what cannot be, word for word as RabbitMQ says it: some look at the words."""
+"""The errors of calls that cannot be done, word for word as RabbitMQ sends them: some clients look at the words."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def raw(amqp_url):
         yield made
 
 
-def said(raw: Raw) -> tuple[int, str]:
-    """Why the channel was closed, which is open again then."""
+def close_reason(raw: Raw) -> tuple[int, str]:
+    """Return why the channel was closed, which is open again then."""
     found = raw.expect(CHANNEL_CLOSE)
     raw.call(1, CHANNEL_CLOSE_OK)
     raw.open_channel(1)
@@ -67,30 +67,33 @@ def test_clients_may_begin_as_the_version_before_did(amqp_url, greeting):
         (EXCHANGE_UNBIND, short("amq.direct") + short("") + short("k") + b"\0" + long(b"")),
     ],
 )
-def test_the_default_exchange_is_as_it_is(raw, call, arguments):
+def test_the_default_exchange_cannot_be_changed(raw, call, arguments):
     raw.call(1, call, b"\0\0" + arguments)
-    assert said(raw) == DEFAULT
+    assert close_reason(raw) == DEFAULT
 
 
 def test_exchanges_that_are_always_there_stay(raw):
     raw.call(1, EXCHANGE_DELETE, b"\0\0" + short("amq.direct") + b"\0")
-    assert said(raw) == (403, "ACCESS_REFUSED - deletion of system exchange 'amq.direct' in vhost '/' not allowed")
+    assert close_reason(raw) == (
+        403,
+        "ACCESS_REFUSED - deletion of system exchange 'amq.direct' in vhost '/' not allowed",
+    )
 
 
 @pytest.mark.parametrize("more", [0, AUTO_DELETE])
 @pytest.mark.parametrize(("first", "second"), [(EXCLUSIVE, 0), (0, EXCLUSIVE)], ids=["exclusive", "shared"])
 def test_a_queue_does_not_become_exclusive_nor_cease_to_be(raw, first, second, more):
-    """Whatever else is asked for differently."""
+    """Ask for other changes too."""
     name = token_hex(8)
     declare(raw, name, first)
     raw.expect(QUEUE_DECLARE_OK)
     declare(raw, name, second | more, number("x-message-ttl", 9) if more else b"")
-    assert said(raw) == locked(name)
+    assert close_reason(raw) == locked(name)
     raw.call(1, (50, 40), b"\0\0" + short(name) + b"\0")
 
 
 @pytest.mark.parametrize("kinds", [("classic", ""), ("", "classic")], ids=["classic first", "nothing first"])
-def test_a_queue_that_does_not_say_its_type_is_classic(raw, kinds):
+def test_a_queue_without_a_type_is_classic(raw, kinds):
     name = token_hex(8)
     for kind in kinds:
         declare(raw, name, EXCLUSIVE, text("x-queue-type", kind) if kind else b"")
@@ -104,11 +107,11 @@ def test_a_queue_that_is_exclusive_to_another_connection_is_locked(raw, amqp_url
     with Raw(amqp_url).opened() as other:
         for flags in (EXCLUSIVE, PASSIVE):
             declare(other, name, flags)
-            assert said(other) == locked(name)
+            assert close_reason(other) == locked(name)
 
 
 @pytest.mark.parametrize(("first", "second"), [(EXCLUSIVE | DURABLE, EXCLUSIVE), (EXCLUSIVE, EXCLUSIVE | DURABLE)])
-def test_a_queue_that_ends_with_its_connection_does_not_last_whatever_is_said(raw, first, second):
+def test_a_queue_that_ends_with_its_connection_does_not_last_whatever_was_declared(raw, first, second):
     name = token_hex(8)
     for flags in (first, second):
         declare(raw, name, flags)

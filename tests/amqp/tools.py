@@ -24,7 +24,7 @@ def config(tmp_path: Path, **security: Any) -> Config:
 
 
 async def ask(node: Node, call: str, body: Any = None, user: str = GUEST, **headers: str) -> tuple[int, Any]:
-    """A call such as `PUT queues/%2F/jobs`: its status, and what came as JSON."""
+    """Send a call such as `PUT queues/%2F/jobs`; return its status, and what came as JSON."""
     method, _, path = call.partition(" ")
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     basic = base64.b64encode(user.encode()).decode()
@@ -39,6 +39,6 @@ async def ask(node: Node, call: str, body: Any = None, user: str = GUEST, **head
 
 
 def admin_of(node: Node) -> str:
-    """Name and password of whoever may do everything on a node with keys."""
+    """Return name and password of the administrator of a node with keys."""
     assert node.first_key is not None
     return f"admin:{node.first_key.read_text().strip()}"

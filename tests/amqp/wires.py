@@ -1,4 +1,4 @@
-"""A server over a broker of its own, in process, and what several tests say to it by hand."""
+"""A server over a broker of its own, in process, and what several tests send to it by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_S = 20
 """For what must happen. Nothing is asserted about it: it only ends what would hang."""
 
 LASTING = b"\x10\x00\x02"
-"""The properties of a persistent message that says nothing else."""
+"""The properties of a persistent message, and no more."""
 
 PASSIVE, DURABLE, EXCLUSIVE, AUTO_DELETE = 1, 2, 4, 8
 """Flags of a declare."""
@@ -41,7 +41,7 @@ PASSIVE, DURABLE, EXCLUSIVE, AUTO_DELETE = 1, 2, 4, 8
 
 @asynccontextmanager
 async def served(path: Path | None = None, *, keys: bool = False, **bounds: Any) -> AsyncIterator[tuple[Server, str]]:
-    """A server over a broker in memory or on a directory, and its URL; with `keys` it asks for them."""
+    """Serve a broker in memory or on a directory; yield server and URL. With `keys` the server requires them."""
     async with wherry.open(path) as broker:
         access = Access(keys, broker)
         async with serve(broker, access=access, bounds=Bounds(**bounds)) as server:
@@ -50,14 +50,14 @@ async def served(path: Path | None = None, *, keys: bool = False, **bounds: Any)
 
 
 def broker_of(server: Server) -> Broker:
-    """The broker behind a server: tests look further into it than its port lets a wire."""
+    """Return the broker behind a server: tests look further into it than its port lets a wire."""
     broker = server.queueing.broker
     assert isinstance(broker, Broker)
     return broker
 
 
 def over(story: Callable[[Broker, str, Any], Coroutine[Any, Any, None]]) -> None:
-    """Tell a story about a broker, its URL, and a way to do something in a thread."""
+    """Run a test with a broker, its URL, and a way to do something in a thread."""
 
     async def main() -> None:
         async with served() as (server, url):
@@ -67,7 +67,7 @@ def over(story: Callable[[Broker, str, Any], Coroutine[Any, Any, None]]) -> None
 
 
 def url_of(node: Node, name: str = "guest", secret: str = "guest") -> str:
-    """Where a node is reached, and as whom."""
+    """Return the URL of a node for this user."""
     assert node.amqp_url is not None
     return node.amqp_url.replace("//", f"//{name}:{secret}@") + "/"
 
@@ -80,13 +80,13 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def connection_of(server: Server, raw: Raw) -> Connection:
-    """The server's end of a client's socket."""
+    """Return the server's end of a client's socket."""
     (found,) = [each for each in server.connected if each.peer == raw.place]
     return found
 
 
 def counts(broker: Broker, topic: str) -> tuple[int, int]:
-    """Ready and leased."""
+    """Return how many messages are ready, and how many are on lease."""
     (found,) = [each for each in broker.stats(topic).subscriptions if each.name == "amqp"]
     return found.ready, found.leased
 
@@ -103,7 +103,7 @@ def number(name: str, value: int) -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """A table in a table in a table, with its length before it."""
+    """Return a table in a table in a table, with its length before it."""
     table = long(b"")
     for _ in range(depth):
         table = long(short("t") + b"F" + table)
@@ -114,7 +114,7 @@ def nested(depth: int) -> bytes:
 
 
 def declared(raw: Raw, name: str, *arguments: bytes, flags: int = DURABLE) -> int:
-    """A queue is there; how many messages are in it."""
+    """Declare a queue, and return how many messages are in it."""
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short(name) + bytes([flags]) + long(b"".join(arguments)))
     answer = raw.expect(QUEUE_DECLARE_OK).arguments
     return int(struct.unpack_from(">I", answer, 1 + answer[0])[0])
@@ -131,7 +131,7 @@ def confirming(raw: Raw) -> Raw:
 
 
 def refused(raw: Raw, call: Callable[[], Any]) -> int:
-    """The code of a channel's end; the channel is open again afterwards."""
+    """Return the code of a channel's end; the channel is open again afterwards."""
     found = call()
     assert found.method == CHANNEL_CLOSE, found
     raw.call(1, CHANNEL_CLOSE_OK)

@@ -37,7 +37,7 @@ class World(NamedTuple):
 
 
 async def furnished(engine: MemoryEngine) -> World:
-    """A broker in which every kind of thing is there to be damaged."""
+    """Start a broker in which every kind of thing is there to be damaged."""
     broker = await start(engine, None, StillClock())
     await broker.create_topic("jobs", partitions=2, payload_bytes_max=1000)
     await broker.subscribe("jobs", "workers")
@@ -111,12 +111,12 @@ def dead(field: str, value: str, kind: type[WherryError] = InvalidInput, **field
 
 
 def repeated(*names: str) -> pa.RecordBatch:
-    """A batch in which a column has the name of another."""
+    """Make a batch in which a column has the name of another."""
     return pa.RecordBatch.from_arrays([pa.array([b"x"])] * len(names), names=list(names))
 
 
 def anything(w: Any) -> Any:
-    """For values that the types forbid."""
+    """Return a value that the types forbid, untyped."""
     return w
 
 

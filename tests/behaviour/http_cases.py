@@ -12,13 +12,13 @@ TOPIC, SUB = "/v1/topics/jobs", "/v1/topics/jobs/subscriptions/workers"
 
 
 class Good(NamedTuple):
-    """A call of an endpoint that succeeds, and some of what it says. Receipts, keys and ids are filled in."""
+    """A call of an endpoint that succeeds, and some of its answer. Receipts, keys and ids are filled in."""
 
     endpoint: str
     target: str
     body: Any = None
     status: int = 200
-    says: dict[str, Any] | None = None
+    answer: dict[str, Any] | None = None
 
 
 class Bad(NamedTuple):
@@ -32,7 +32,7 @@ class Bad(NamedTuple):
 
 
 async def prepared(found: Web) -> dict[str, str]:
-    """A broker with one of each, and their names."""
+    """Prepare a broker with one of each, and return their names."""
     await found.jobs()
     await found.good("PUT /v1/topics/empty", {})
     await found.good("PUT /v1/topics/jobs/subscriptions/others", {})
@@ -45,7 +45,7 @@ async def prepared(found: Web) -> dict[str, str]:
 
 
 def filled(value: Any, names: dict[str, str]) -> Any:
-    """With the names in their places."""
+    """Return a value with the names in their places."""
     if isinstance(value, str):
         for place, name in names.items():
             value = value.replace(place, name)
@@ -57,7 +57,7 @@ def filled(value: Any, names: dict[str, str]) -> Any:
 
 
 def check_path(case: Good | Bad) -> None:
-    """The target is one of the endpoint: a slip would test another."""
+    """Check that the target is one of the endpoint: a slip would test another."""
     method, _, template = case.endpoint.partition(" ")
     parts, wanted = case.target.partition("?")[0].split("/"), template.split("/")
     assert len(parts) == len(wanted), (case.endpoint, case.target)

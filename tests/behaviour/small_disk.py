@@ -24,7 +24,7 @@ async def opened(disk: SimDisk, cache_bytes: int = 64 << 20):
 
 
 async def fill(broker: Broker, batch: tuple[bytes, ...] | list[bytes] = (BODY,)) -> int:
-    """Publish until the disk says no; how many messages were taken."""
+    """Publish until the disk is full, and return how many messages were taken."""
     for count in range(10_000):
         try:
             await broker.publish("t", list(batch))
@@ -44,5 +44,5 @@ async def drain(broker: Broker, size: int = 500) -> int:
 
 
 def disk_of(files: float) -> SimDisk:
-    """With space for so many files of the journal."""
+    """Make a disk with space for so many files of the journal."""
     return SimDisk(Random(5), DiskFaults(stalls=0.0), capacity_bytes=int(files * FILE) + (48 << 10))

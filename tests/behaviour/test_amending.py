@@ -200,7 +200,7 @@ async def test_an_edit_respects_the_bound_of_bytes_whatever_the_policy(home: Hom
             with pytest.raises(LimitReached):
                 await broker.amend(policy, "mine", payload=b"a" * 47)
             assert broker.stats(policy).messages == 2
-    await broker.amend("drop-oldest", "mine", payload=b"a" * 47)  # others go, never the one that grows
+    await broker.amend("drop-oldest", "mine", payload=b"a" * 47)  # other messages are dropped, never the one that grows
     assert await drain(await broker.consumer("drop-oldest", "readers")) == [b"a" * 47]
 
 
@@ -227,7 +227,7 @@ async def test_an_amended_transient_message_stays_transient(home: Home, how: str
 
 @pytest.mark.rows("A3")
 @in_loop
-async def test_whoever_looks_at_a_message_sees_the_version_that_an_edit_names(home: Home):
+async def test_a_client_that_browses_a_message_sees_the_version_that_an_edit_names(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.subscribe("t", "readers")

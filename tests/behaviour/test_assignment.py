@@ -17,7 +17,7 @@ def shares(consumers: list[Consumer]) -> list[int]:
 @pytest.mark.rows("D11")
 @pytest.mark.parametrize("strategy", ["balanced", "ordered"])
 @in_loop
-async def test_partitions_are_shared_out_anew_as_consumers_come_and_go(home: Home, strategy: str):
+async def test_partitions_are_shared_out_anew_as_consumers_join_and_leave(home: Home, strategy: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=10)
     await broker.subscribe("t", "readers", assignment=strategy)
@@ -44,7 +44,7 @@ async def test_partitions_of_a_consumer_that_leaves_are_read_on_by_the_others(ho
     held = await one.pull(4)
     await held.ack([0])
     seen = held.payloads()[:1] + await drain(other)
-    assert len(seen) == 7  # of its two partitions only
+    assert len(seen) == 7  # of the two partitions of this consumer only
     await one.close()
     seen += await drain(other)
     assert sorted(seen) == sorted(body for partition in range(4) for body in bodies(3, f"{partition}-"))
@@ -68,21 +68,21 @@ async def test_consumers_beyond_the_partitions_stand_by_where_order_is_asked_for
 
 @pytest.mark.rows("D11")
 @in_loop
-async def test_exclusive_gives_all_to_the_first_and_shared_all_to_everybody(home: Home):
+async def test_exclusive_gives_all_to_the_first_consumer_and_shared_all_to_each(home: Home):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     for name in ("exclusive", "shared"):
         await broker.subscribe("t", name, assignment=name)
     first, second = [await broker.consumer("t", "exclusive") for _ in range(2)]
-    everybody = [await broker.consumer("t", "shared") for _ in range(2)]
+    sharing = [await broker.consumer("t", "shared") for _ in range(2)]
     for _ in range(4):
         await broker.publish("t", [b"x"])
     assert len(await second.pull()) == 0
     assert len(await first.pull(1)) == 1
     await first.close()
     assert len(await drain(second)) == 4
-    assert [consumer.partitions for consumer in everybody] == [[0, 1], [0, 1]]
-    assert [len(await consumer.pull(2)) for consumer in everybody] == [2, 2]
+    assert [consumer.partitions for consumer in sharing] == [[0, 1], [0, 1]]
+    assert [len(await consumer.pull(2)) for consumer in sharing] == [2, 2]
 
 
 @pytest.mark.rows("D24")
@@ -153,7 +153,7 @@ async def test_consumers_that_take_turns_starve_no_partition_either(home: Home):
 
 
 class Backwards:
-    """A strategy of our own: everybody reads everything, the highest partition first."""
+    """A strategy of our own: every consumer reads every partition, the highest first."""
 
     helps = False
     rotates = False
@@ -174,7 +174,7 @@ class Backwards:
 
 @pytest.fixture
 def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Backwards]]:
-    """The strategies of our own that were made."""
+    """Register a strategy of our own, and yield the instances that were made."""
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
     monkeypatch.setattr(assignment, "ASSIGNMENTS", list(ASSIGNMENTS))
     made: list[Backwards] = []

@@ -24,7 +24,7 @@ from wherry.journal.memory import MemoryEngine, MemoryWriter
 
 
 def picture(world: World) -> Any:
-    """Everything that a wrong call could have changed."""
+    """Return everything that a wrong call could have changed."""
     state = world.broker.shard.state
     held = [(lease.token, lease.offset.tolist(), lease.deadline_ms) for lease in state.leases.all()]
     names = sorted(state.subscription("jobs", "workers").consumers)
@@ -32,7 +32,7 @@ def picture(world: World) -> Any:
 
 
 def check_journal(engine: MemoryEngine, state: State) -> None:
-    """What was journaled can be read, and leads to the same state."""
+    """Check that the journal can be read, and leads to the same state."""
     store = BodyStore(None)
     replayed = State(store)
     for record in engine.records:
@@ -45,7 +45,7 @@ async def _keep(writer: MemoryWriter, before: int) -> None:
 
 
 async def attempt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryWriter, "trim", _keep)  # a broker in memory lets go of its journal after a second
+    monkeypatch.setattr(MemoryWriter, "trim", _keep)  # a broker in memory drops its journal after a second
     engine = MemoryEngine()
     world = await furnished(engine)
     try:
@@ -83,7 +83,7 @@ def parameter(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_it_is_refused_and_nothing_changes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_call_is_refused_and_nothing_changes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(attempt(case, monkeypatch))
 
 

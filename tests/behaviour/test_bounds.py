@@ -43,7 +43,7 @@ async def test_the_dead_letters_of_each_subscription_count_where_the_oldest_make
     await broker.create_topic("t", messages_max=2, overflow="dead-letter-oldest", dead_messages_max=3)
     for name in ("a", "b"):
         await broker.subscribe("t", name)
-    for payload in (b"0", b"1"):  # two batches, so that they go one after the other
+    for payload in (b"0", b"1"):  # two batches, so that one is dropped after the other
         await broker.publish("t", payload)
     await broker.publish("t", [b"2", b"3"])
     assert broker.stats("t").dead == 3
@@ -51,7 +51,7 @@ async def test_the_dead_letters_of_each_subscription_count_where_the_oldest_make
 
 @pytest.mark.rows("K15")
 @in_loop
-async def test_what_consumers_hold_does_not_count_where_the_topic_says_so(home: Home):
+async def test_leased_messages_do_not_count_where_the_topic_is_set_so(home: Home):
     broker = await home.open()
     await broker.create_topic("t", messages_max=2, overflow="drop-oldest", counted="waiting")
     await broker.create_topic("u", bytes_max=20, counted="waiting")
@@ -145,7 +145,7 @@ async def test_bytes_are_bounded_as_well_as_messages(home: Home):
 
 @pytest.mark.rows("G23", "A11")
 @in_loop
-async def test_what_does_not_fit_becomes_a_dead_letter_where_the_topic_says_so(home: Home, how: str):
+async def test_a_message_that_does_not_fit_becomes_a_dead_letter_where_the_topic_is_set_so(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", messages_max=2, overflow="dead-letter")
     await broker.subscribe("t", "readers")
@@ -203,7 +203,7 @@ async def test_drop_oldest_makes_room_by_time_over_all_partitions_and_spares_wha
     for number, partition in enumerate((1, 0, 1, 0)):
         await broker.publish("t", f"{number}", PublishOptions(partition=partition))
         clock.advance(1)
-    held = await reader.pull(1)  # by turn it takes from one partition
+    held = await reader.pull(1)  # the consumer takes from one partition at a time, in turn
     (out,) = held.payloads()
     await broker.publish("t", [b"4", b"5"])
     await held.ack()
@@ -300,7 +300,7 @@ async def test_a_consumer_never_holds_more_messages_than_it_declared(home: Home)
     assert len(third) == 2
     assert len(await small.pull()) == 0
     large = await broker.consumer("t", "readers")
-    assert len(await drain(large)) == 6  # the others go on
+    assert len(await drain(large)) == 6  # the other consumers continue
 
 
 @pytest.mark.rows("Q2", "Q4")
@@ -371,7 +371,7 @@ async def test_credit_bounds_what_is_pushed(home: Home):
 @pytest.mark.rows("Q2", "Q3", "Q5")
 @pytest.mark.parametrize("durable", [False, True])
 @in_loop
-async def test_a_subscription_over_its_buffer_is_cut_off_and_nobody_else_notices(home: Home, how: str, durable: bool):
+async def test_a_subscription_over_its_buffer_is_cut_off_and_no_other_notices(home: Home, how: str, durable: bool):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     good = await reader_of(broker, "t", "good")

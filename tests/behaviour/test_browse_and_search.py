@@ -47,7 +47,7 @@ async def test_looking_changes_no_delivery_count_order_or_lease(home: Home, cloc
 
 @pytest.mark.rows("A13")
 @in_loop
-async def test_browse_shows_what_is_there_by_offset_wherever_it_stands(home: Home, clock: VirtualClock, how: str):
+async def test_browse_shows_messages_by_offset_wherever_they_are(home: Home, clock: VirtualClock, how: str):
     broker = await home.open()
     await broker.create_topic("t")
     reader = await reader_of(broker, "t")
@@ -174,7 +174,9 @@ async def test_where_a_message_stands_can_be_asked(home: Home, clock: VirtualClo
 
 
 @in_loop
-async def test_stats_tell_what_waits_where_and_how_far_behind_it_is(home: Home, clock: VirtualClock, how: str):
+async def test_stats_show_what_waits_where_and_how_far_behind_a_subscription_is(
+    home: Home, clock: VirtualClock, how: str
+):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     reader = await reader_of(broker, "t")

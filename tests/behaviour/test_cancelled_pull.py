@@ -92,7 +92,7 @@ def test_at_most_once_a_cancelled_pull_settles_its_messages_and_keeps_its_credit
 
 
 def test_what_was_handed_over_and_is_taken_back_gives_its_credit_back_too():
-    """The wires do that when the connection is gone before the answer is written."""
+    """Check the credit as the wires need it when a connection closes before the answer is written."""
 
     async def main():
         broker = await start(MemoryEngine(), None, SystemClock())
@@ -107,7 +107,7 @@ def test_what_was_handed_over_and_is_taken_back_gives_its_credit_back_too():
         again = await consumer.pull(10)
         assert [(each.offset, each.attempt) for each in again] == [(2, 1), (3, 1), (4, 1)]
         await again.release()
-        assert not len(await consumer.pull(10)), "whoever hands back what it got has used its credit"
+        assert not len(await consumer.pull(10)), "a consumer that releases messages has used its credit"
         await broker.close()
 
     asyncio.run(main())

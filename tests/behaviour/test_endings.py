@@ -9,7 +9,7 @@ from tests.behaviour.world import VirtualClock
 from wherry import Closed, LimitReached, Message, PublishOptions, Retry
 
 
-def test_a_broker_closes_while_others_go_on_publishing_and_can_be_opened_again(tmp_path):
+def test_a_broker_closes_while_others_still_publish_and_can_be_opened_again(tmp_path):
     async def main():
         confirmed = 0
 
@@ -94,7 +94,7 @@ def test_one_message_that_waits_does_not_keep_memory_or_the_journal(tmp_path):
     asyncio.run(main())
 
 
-def test_a_subscription_that_goes_while_it_is_filled_leaves_a_directory_that_opens(tmp_path):
+def test_a_subscription_that_is_deleted_while_it_is_filled_leaves_a_directory_that_opens(tmp_path):
     async def main():
         async with wherry.open(tmp_path, cache_bytes=1 << 20) as broker:
             await broker.create_topic("t", order="priority")

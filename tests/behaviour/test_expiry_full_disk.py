@@ -105,7 +105,7 @@ def test_after_a_round_that_found_no_room_the_housekeeper_waits_for_the_next():
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_what_expired_on_a_full_disk_goes_once_there_is_room(partitions: int):
+def test_messages_that_expired_on_a_full_disk_are_removed_once_there_is_room(partitions: int):
     async def main() -> None:
         disk = disk_of(1.5)
         broker = await opened(disk)
@@ -141,7 +141,7 @@ def test_what_expires_on_a_full_disk_leaves_the_room_for_acks():
 @pytest.mark.parametrize("readers", [1, 5])
 @pytest.mark.parametrize("expired", ["drop", "dead-letter"])
 def test_more_than_an_entry_holds_expires_in_several(readers: int, expired: str):
-    """With 5 subscriptions, the dead letters of 3,000 messages are ten times as many bytes as an entry may have."""
+    """Take 5 subscriptions: dead letters of 3,000 messages are then ten times as many bytes as an entry may have."""
 
     async def main() -> None:
         disk = disk_of(9)

@@ -25,7 +25,9 @@ def expired(broker: Broker) -> int:
 
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
 @in_loop
-async def test_no_other_subscription_gets_it(home: Home, clock: VirtualClock, how: str, order: str):
+async def test_no_other_subscription_gets_an_expired_message_that_one_holds(
+    home: Home, clock: VirtualClock, how: str, order: str
+):
     broker = await home.open()
     _, other, held = await one_holds_it(broker, clock, order=order)
     assert await drain(other) == []
@@ -37,7 +39,9 @@ async def test_no_other_subscription_gets_it(home: Home, clock: VirtualClock, ho
 
 
 @in_loop
-async def test_it_is_gone_for_all_when_its_holder_gives_it_back(home: Home, clock: VirtualClock, how: str):
+async def test_an_expired_message_is_gone_for_all_when_its_holder_releases_it(
+    home: Home, clock: VirtualClock, how: str
+):
     broker = await home.open()
     one, other, held = await one_holds_it(broker, clock)
     assert await drain(other) == []
@@ -48,7 +52,9 @@ async def test_it_is_gone_for_all_when_its_holder_gives_it_back(home: Home, cloc
 
 
 @in_loop
-async def test_it_becomes_a_dead_letter_of_the_others(home: Home, clock: VirtualClock, how: str):
+async def test_an_expired_message_on_lease_becomes_a_dead_letter_of_the_others(
+    home: Home, clock: VirtualClock, how: str
+):
     broker = await home.open()
     _, other, held = await one_holds_it(broker, clock, expired="dead-letter")
     assert await drain(other) == []
@@ -61,7 +67,7 @@ async def test_it_becomes_a_dead_letter_of_the_others(home: Home, clock: Virtual
 
 
 @in_loop
-async def test_it_is_counted_once_when_it_becomes_a_dead_letter_of_its_holder_too(
+async def test_an_expired_message_is_counted_once_when_it_becomes_a_dead_letter_of_its_holder_too(
     home: Home, clock: VirtualClock, how: str
 ):
     broker = await home.open()
@@ -75,7 +81,7 @@ async def test_it_is_counted_once_when_it_becomes_a_dead_letter_of_its_holder_to
 
 
 @in_loop
-async def test_without_room_for_a_dead_letter_it_is_dropped(home: Home, clock: VirtualClock, how: str):
+async def test_without_room_for_a_dead_letter_an_expired_message_is_dropped(home: Home, clock: VirtualClock, how: str):
     broker = await home.open()
     await broker.create_topic("t", expired="dead-letter", dead_messages_max=2)
     names = ("one", "two", "three", "four")
@@ -90,7 +96,7 @@ async def test_without_room_for_a_dead_letter_it_is_dropped(home: Home, clock: V
 
 
 @in_loop
-async def test_an_ephemeral_subscription_does_not_get_it_either(home: Home, clock: VirtualClock):
+async def test_an_ephemeral_subscription_does_not_get_an_expired_message_either(home: Home, clock: VirtualClock):
     broker = await home.open()
     await broker.create_topic("t")
     one, passing = await reader_of(broker, "t", "one"), await reader_of(broker, "t", "passing", durable=False)

@@ -128,7 +128,9 @@ async def test_a_message_that_expires_after_a_pause_does_so_at_once(broker: Brok
 
 
 @in_virtual_time
-async def test_what_expired_while_it_was_held_goes_within_a_round_once_it_is_let_go(broker: Broker, clock: LoopClock):
+async def test_a_message_that_expired_on_lease_is_removed_within_a_round_of_its_release(
+    broker: Broker, clock: LoopClock
+):
     await broker.create_topic("t")
     await broker.subscribe("t", "readers", lease_ms=2_500)
     for end in ("release", "nack", "close", "lease"):
@@ -182,7 +184,7 @@ async def test_expired_messages_do_not_fill_the_buffer_of_a_subscription(home: H
 async def test_a_round_that_found_no_room_is_over_when_nothing_is_left_to_expire(
     broker: Broker, clock: LoopClock
 ) -> None:
-    """Else the housekeeper would go on asking a full disk for room."""
+    """End such a round, since the housekeeper would else ask a full disk for room for ever."""
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
     shard = broker.shard

@@ -1,4 +1,4 @@
-"""The fate of a message: waiting for it, asking for it and being told of it agree, over restarts too."""
+"""The fate of a message: a wait, a question and a callback agree, over restarts too."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from wherry.broker.waiting import pending_outcomes, watches
 from wherry.model.calls.fate import Fate, Outcome
 from wherry.model.calls.publish import Published, PublishOptions
 
-URL = "https://example.com/told"
+URL = "https://example.com/outcomes"
 ASKED = PublishOptions(callback=URL)
 
 
-def told(broker: wherry.Broker) -> dict[str, str]:
-    """What producers are to be told, by id."""
+def unreported(broker: wherry.Broker) -> dict[str, str]:
+    """Return the outcomes that are still to be reported, by id."""
     return {each.id: each.fate for each in broker.unreported(65_536)}
 
 
 async def settled(broker: wherry.Broker) -> None:
-    """Until outcomes are durable, and whoever tells them knows."""
+    """Wait until outcomes are durable and can be reported."""
     await asyncio.wait_for(broker.on_outcome.wait(), 5)
 
 
@@ -32,7 +32,7 @@ async def settled(broker: wherry.Broker) -> None:
 
 @pytest.mark.rows("K2", "K3")
 @in_virtual_time
-async def test_a_producer_waits_as_far_as_it_likes(broker, clock):
+async def test_a_producer_waits_for_the_fate_that_it_names(broker, clock):
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
     published = await broker.publish("t", [b"a", b"b"])
@@ -107,7 +107,7 @@ async def test_at_most_once_is_settled_when_it_is_handed_over(home):
     await consumer.pull()
     assert (await waiting).words() == ["settled"]
     await settled(broker)
-    assert told(broker) == {"0-0": "settled"}
+    assert unreported(broker) == {"0-0": "settled"}
     assert broker.delivered_notices() == [], "there is nothing between"
 
 
@@ -167,7 +167,7 @@ async def test_what_cannot_be_waited_for_is_refused(home):
             await broker.outcome("t", unknown)
 
 
-# Being told.
+# Reports.
 
 
 @in_loop
@@ -188,29 +188,29 @@ async def test_outcomes_survive_a_restart_at_every_stage(home, how):
     await held.ack([0])
     await held.dead_letter([1])
     await settled(broker)
-    assert told(broker) == {"0-0": "settled", "0-1": "dead"}
+    assert unreported(broker) == {"0-0": "settled", "0-1": "dead"}
     broker = await home.again(how)
     await settled(broker)
-    assert told(broker) == {"0-0": "settled", "0-1": "dead"}
+    assert unreported(broker) == {"0-0": "settled", "0-1": "dead"}
     first = broker.unreported()[0]
     assert first == Outcome("t", 0, 0, "0-0", URL, "settled", home.clock.now_ms)
     await broker.reported([first])
     broker = await home.again(how)
-    assert told(broker) == {"0-1": "dead"}
+    assert unreported(broker) == {"0-1": "dead"}
     await broker.redrive("t")
     broker = await home.again(how)
     assert await drain(await broker.consumer("t", "s")) == [b"m1", b"m2"]
     broker = await home.again(how)
-    assert told(broker) == {"0-1": "settled", "0-2": "settled"}
+    assert unreported(broker) == {"0-1": "settled", "0-2": "settled"}
     await broker.reported(broker.unreported())
     broker = await home.again(how)
     assert broker.unreported() == []
 
 
 @in_loop
-async def test_nobody_hears_of_an_outcome_that_is_not_durable(home, monkeypatch):
+async def test_an_outcome_that_is_not_durable_is_not_reported(home, monkeypatch):
     broker = await home.open()
-    monkeypatch.setattr(type(broker.shard.writer), "append_at_once", lambda *_: None)  # a disk that takes its time
+    monkeypatch.setattr(type(broker.shard.writer), "append_at_once", lambda *_: None)  # a slow disk
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
     await broker.publish("t", bodies(2), ASKED)
@@ -220,13 +220,13 @@ async def test_nobody_hears_of_an_outcome_that_is_not_durable(home, monkeypatch)
     broker.on_outcome.clear()
     acking = asyncio.create_task(held.ack([1]))
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # a settle is written at the end of its turn
+    await asyncio.sleep(0)  # a settle is written at the end of its turn of the loop
     assert broker.shard.committer.submitted > broker.shard.committer.durable
-    assert told(broker) == {"0-0": "settled"}
+    assert unreported(broker) == {"0-0": "settled"}
     assert not broker.on_outcome.is_set()
     await acking
     await settled(broker)
-    assert told(broker) == {"0-0": "settled", "0-1": "settled"}
+    assert unreported(broker) == {"0-0": "settled", "0-1": "settled"}
 
 
 @in_loop
@@ -245,7 +245,7 @@ async def test_notices_of_deliveries_come_once_and_are_bounded(home, monkeypatch
 
 
 @in_loop
-async def test_a_repeat_is_not_told_twice(home):
+async def test_a_repeat_is_not_reported_twice(home):
     broker = await home.open()
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
@@ -260,7 +260,7 @@ async def test_a_repeat_is_not_told_twice(home):
 
 
 @in_loop
-async def test_those_who_cannot_be_reached_hold_up_nobody(home):
+async def test_callbacks_that_cannot_be_reached_hold_up_no_other(home):
     broker = await home.open()
     await broker.create_topic("t")
     consumer = await reader_of(broker, "t")
@@ -280,7 +280,7 @@ async def test_those_who_cannot_be_reached_hold_up_nobody(home):
 @pytest.mark.rows("A27", "K5", "K6")
 @in_loop
 async def test_wait_callback_and_question_agree(home, clock, how):
-    """A consumer that fails one in twenty for good; half of the producers wait, all are told, all ask."""
+    """Consume and fail one message in twenty for good; half of the producers wait, all get callbacks, all ask."""
     broker = await home.open()
     await broker.create_topic("t", partitions=4, order="priority")
     await broker.subscribe("t", "s", retry=wherry.Retry(attempts=2, first_ms=0, jitter=0.0))
@@ -299,13 +299,13 @@ async def test_wait_callback_and_question_agree(home, clock, how):
     expected = ["dead" if n % 20 == 7 else "settled" for n in range(100)]
     assert [(await each).words() for each in waiting] == [expected] * 20
     broker = await home.again(how)
-    heard = told(broker)
-    assert len(heard) == 2_000
+    reports = unreported(broker)
+    assert len(reports) == 2_000
     for call in calls:
-        assert [heard[each] for each in call.ids()] == expected
+        assert [reports[each] for each in call.ids()] == expected
         assert [(await broker.fate("t", each)).fate for each in call.ids()] == expected
         assert (await broker.outcome("t", call, timeout_ms=0)).words() == expected
-    dead = next(each for each in calls[0].ids() if heard[each] == "dead")
+    dead = next(each for each in calls[0].ids() if reports[each] == "dead")
     assert await broker.fate("t", dead) == Fate("dead", {"s": "dead"})
 
 

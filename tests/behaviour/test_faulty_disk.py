@@ -1,4 +1,4 @@
-"""A disk that is full, that fails, or that somebody else has: what people see, and that nothing is lost."""
+"""A disk that is full, that fails, or that another process has locked: what clients see, and that nothing is lost."""
 
 import asyncio
 import shutil
@@ -33,7 +33,7 @@ async def opened(disk: SimDisk, cache_bytes: int = 256 << 20):
 
 
 async def fill(broker) -> int:
-    """Publish until the disk says no; how many were taken."""
+    """Publish until the disk is full, and return how many messages were taken."""
     for count in range(10_000):
         try:
             await broker.publish("t", [BODY])
@@ -44,7 +44,7 @@ async def fill(broker) -> int:
 
 
 @pytest.mark.rows("K15")
-def test_a_full_disk_refuses_publishes_while_consuming_goes_on_and_recovers_when_space_returns():
+def test_a_full_disk_refuses_publishes_while_consuming_continues_and_recovers_when_space_returns():
     async def main():
         disk = world()
         broker = await opened(disk)
@@ -87,7 +87,7 @@ def test_what_a_full_disk_took_is_there_after_a_power_cut(cache_bytes):
     run(main())
 
 
-def test_a_failed_sync_stops_the_writer_for_good_and_says_so():
+def test_a_failed_sync_stops_the_writer_for_good_and_is_reported():
     async def main():
         disk = world()
         broker = await opened(disk)

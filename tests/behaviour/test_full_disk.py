@@ -33,7 +33,7 @@ def test_a_full_disk_takes_messages_again_once_they_are_consumed(files):
 @pytest.mark.rows("K15")
 @pytest.mark.parametrize("files", [1.5, 2, 3.5])
 @pytest.mark.parametrize("power", [True, False])
-def test_it_does_after_a_crash_too(files, power):
+def test_a_full_disk_takes_messages_again_after_a_crash_too(files, power):
     async def main():
         disk = disk_of(files)
         for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_message_that_waits_does_not_keep_the_whole_journal():
 
 
 @pytest.mark.rows("K15")
-def test_it_takes_messages_again_when_others_free_what_they_filled():
+def test_a_full_disk_takes_messages_again_when_others_free_what_they_filled():
     async def main():
         disk = disk_of(9)
         broker = await opened(disk)
@@ -142,7 +142,7 @@ def test_it_takes_messages_again_when_others_free_what_they_filled():
 
 @pytest.mark.rows("K15")
 @pytest.mark.parametrize("crash", [False, True])
-def test_it_takes_messages_again_when_consumed_though_others_have_taken_all_that_was_free(crash):
+def test_a_full_disk_takes_messages_again_when_consumed_though_others_took_all_free_space(crash):
     async def main():
         disk = disk_of(9)
         broker = await opened(disk)
@@ -216,7 +216,7 @@ def test_a_close_waits_for_a_move_to_segments_that_is_under_way():
             await got.ack()
         writes: list[str] = []
         disk.on_event = writes.append
-        for _ in range(1_000):  # whoever tries too soon after the last one is sent away at once
+        for _ in range(1_000):  # a call that comes too soon after the last one is refused at once
             asked = asyncio.create_task(broker.shard.reclaim())
             await asyncio.wait([asked], timeout=0.000_05)
             if not asked.done():
@@ -254,7 +254,7 @@ def test_space_that_was_set_aside_for_a_large_state_comes_back_to_the_journal():
 @pytest.mark.more
 @pytest.mark.parametrize("seed", [4])
 def test_a_flush_of_memory_beside_publishes_that_are_short_of_room_writes_each_message_once(seed):
-    """Both move messages to segments, and may pick the same ones."""
+    """Run both at once, since they move messages to segments and may pick the same ones."""
     random = Random(seed)
 
     async def publish(broker) -> None:

@@ -24,7 +24,7 @@ from wherry.sim.patch import patched
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """How many messages were submitted together, each time."""
+    """Record how many messages were submitted together, each time."""
     found: list[int] = []
 
     def make(publishing: Any) -> Any:
@@ -123,7 +123,7 @@ async def test_what_fits_a_bounded_topic_is_taken_and_the_rest_refused(home: Hom
 
 @in_loop
 async def test_a_batch_that_is_refused_is_tried_call_by_call(home: Home):
-    """The bound of memory for transient messages is one of the broker, not of the topic: no parting helps there."""
+    """Exceed the broker's bound of memory for transient messages: no parting by topic helps there."""
     broker = await home.open(cache_bytes=4 << 20)
     await broker.create_topic("t", persistent=False)
     await broker.subscribe("t", "readers")
@@ -138,8 +138,8 @@ async def test_a_batch_that_is_refused_is_tried_call_by_call(home: Home):
     assert len(await drain(reader)) == len(taken)
 
 
-def test_without_the_second_try_one_refusal_is_everybodys(tmp_path, clock):
-    """Planted: a refusal of a batch is the answer to all of its calls."""
+def test_without_the_second_try_one_refusal_is_that_of_all(tmp_path, clock):
+    """Plant that a refusal of a batch is the answer to all of its calls."""
 
     def make(_: Any) -> Any:
         return lambda config, group: [group.runs]
@@ -153,7 +153,7 @@ def test_without_the_second_try_one_refusal_is_everybodys(tmp_path, clock):
 
 
 def test_an_answer_of_another_call_is_noticed(tmp_path, clock):
-    """Planted: each call gets the answer of the first of its batch."""
+    """Plant that each call gets the answer of the first of its batch."""
 
     def make(own: Any) -> Any:
         return lambda answer, start, count: own(answer, 0, count)
@@ -181,20 +181,20 @@ async def test_a_single_message_and_a_batch_keep_the_order_of_their_calls(home: 
 
 
 def test_a_batch_that_overtakes_is_noticed(tmp_path, clock):
-    """Planted: a batch does not wait for what was gathered before it."""
+    """Plant that a batch does not wait for what was gathered before."""
     with patched(Gathering, "is_open", lambda _: lambda self, topic: False), pytest.raises(AssertionError):
         test_a_single_message_and_a_batch_keep_the_order_of_their_calls(home=Home(tmp_path, clock))
 
 
 @in_loop
-async def test_messages_without_a_key_still_go_round_the_partitions_call_by_call(home: Home):
+async def test_messages_without_a_key_still_take_the_partitions_in_turn_call_by_call(home: Home):
     broker = await opened(home, partitions=4)
     found = await publish_all(broker, "t", [b"x"] * 8)
     assert sorted(int(each.partition[0]) for each in found) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @in_loop
-async def test_a_topic_that_goes_on_the_way_is_told_to_its_callers_only(home: Home):
+async def test_a_topic_that_is_deleted_meanwhile_fails_its_callers_only(home: Home):
     broker = await opened(home)
     await broker.create_topic("other")
     gone = asyncio.create_task(broker.publish("t", b"x"))
@@ -260,7 +260,7 @@ async def test_of_two_that_settle_the_same_message_the_second_is_refused_and_the
 
 
 def test_rows_of_a_refused_settle_that_stay_taken_are_noticed(tmp_path, clock):
-    """Planted: what a refused call had named stays taken."""
+    """Plant that rows which a refused call had named stay taken."""
 
     def make(_: Any) -> Any:
         return lambda self, mark: None

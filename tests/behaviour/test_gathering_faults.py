@@ -71,12 +71,12 @@ async def turns(count: int = 5) -> None:
 
 
 async def ended(*calls: asyncio.Task[Any]) -> list[Any]:
-    """What each call returned or raised."""
+    """Return what each call returned or raised."""
     return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
 
 
 async def confirm_behind_a_failure(home: Home) -> list[tuple[int, set[int]]]:
-    """The first publish is lost with the journal; the second reached no queue, so that nothing is stored of it."""
+    """Lose the first publish with the journal; the second reached no queue, so that nothing is stored of it."""
     broker = await opened(home)
     intake, channel, disk = Intake(broker), Confirms(), HeldDisk(broker)
     intake.add("t", Rows([b"lost"]), Unconfirmed(channel, 1), LASTING)
@@ -98,8 +98,8 @@ async def test_no_confirm_covers_a_publish_that_the_journal_lost(home: Home):
 
 
 @in_loop
-async def test_a_confirm_that_covers_it_is_noticed(home: Home):
-    """Planted: the intake forgets that the journal failed."""
+async def test_a_confirm_that_covers_a_lost_publish_is_noticed(home: Home):
+    """Plant that the intake forgets the failure of the journal."""
 
     class Forgetful(Intake):
         _has_failed = property(lambda _: False, lambda *_: None)
@@ -134,7 +134,7 @@ async def test_what_was_written_when_a_publish_failed_is_not_published_again(hom
 
 
 async def raises_at_the_end_of_a_sync(home: Home) -> tuple[list[Any], WherryError | None]:
-    """A callback of a submission raises, which is submitted when the sync before it ends."""
+    """Raise in a callback of a submission that is submitted when the sync before it ends."""
     broker = await opened(home)
     disk = HeldDisk(broker)
     first = asyncio.create_task(broker.publish("t", b"first"))
@@ -165,7 +165,7 @@ async def test_a_callback_that_raises_hurts_no_other_caller_and_not_the_journal(
 
 @in_loop
 async def test_a_callback_that_ends_the_journal_is_noticed(home: Home):
-    """Planted: callbacks are called without a guard."""
+    """Plant that callbacks are called without a guard."""
 
     def unguarded(_: Any) -> Any:
         return lambda calls, *given: [call(*given) for call in calls]
@@ -229,7 +229,7 @@ async def test_one_of_many_that_is_cancelled_leaves_the_others(home: Home):
 
 @in_loop
 async def test_later_batches_of_a_submission_that_had_to_wait_keep_their_place(home: Home):
-    """The first topic is published at once, the second has to wait; a message that comes meanwhile is behind them."""
+    """Publish to two topics of which the second has to wait; a message that comes meanwhile is behind them."""
     broker = await opened(home)
     await broker.create_topic("u")
     await broker.subscribe("u", "readers")

@@ -16,7 +16,7 @@ from wherry.model.calls.where import Where
 
 
 async def read(batches: AsyncIterator[pa.RecordBatch]) -> list[tuple[int, bytes]]:
-    """Offsets and payloads."""
+    """Return offsets and payloads."""
     rows = []
     async for batch in batches:
         rows += list(zip(batch.column("offset").to_pylist(), batch.column("payload").to_pylist(), strict=True))
@@ -96,7 +96,7 @@ async def test_columns_and_conditions_are_pushed_down(home: Home, clock: Virtual
 
 
 @in_loop
-async def test_extents_and_times_say_where_to_begin(home: Home, clock: VirtualClock):
+async def test_extents_and_times_show_where_to_begin(home: Home, clock: VirtualClock):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     assert broker.extents("t") == [(0, 0, 0), (1, 0, 0)]
@@ -110,7 +110,7 @@ async def test_extents_and_times_say_where_to_begin(home: Home, clock: VirtualCl
 
 
 @in_loop
-async def test_no_step_goes_over_the_budget_whatever_the_sizes(home: Home):
+async def test_no_step_exceeds_the_budget_whatever_the_sizes(home: Home):
     broker = await home.open(cache_bytes=1 << 20)
     await broker.create_topic("a", partitions=3)
     await broker.create_topic("b")
@@ -144,7 +144,7 @@ async def test_no_step_goes_over_the_budget_whatever_the_sizes(home: Home):
 
 
 @in_loop
-async def test_a_message_above_the_budget_goes_alone_and_a_stop_is_kept(home: Home):
+async def test_a_message_above_the_budget_is_read_alone_and_a_stop_is_kept(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.publish("t", [b"x", bytes(5_000), b"y", b"z"])
@@ -182,7 +182,7 @@ async def test_a_reader_waits_for_what_comes(broker: wherry.Broker, clock: Virtu
 
 @pytest.mark.rows("A20")
 @in_loop
-async def test_a_log_reader_tells_how_far_it_is_and_the_queue_keeps_the_rest(
+async def test_a_log_reader_reports_how_far_it_is_and_the_queue_keeps_the_rest(
     home: Home, clock: VirtualClock, how: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("wherry.core.decide.span.ADVANCE_STEP", 100)
@@ -232,7 +232,7 @@ async def test_what_a_consumer_holds_is_not_passed_over(home: Home):
 
 
 @in_loop
-async def test_history_that_is_lost_is_told_and_what_was_cancelled_is_no_loss(home: Home, clock: VirtualClock):
+async def test_history_that_is_lost_is_reported_and_a_cancelled_message_is_no_loss(home: Home, clock: VirtualClock):
     broker = await home.open()
     await broker.create_topic("stream", keep="bytes", keep_bytes=20_000)
     for start in range(0, 40, 10):
@@ -242,9 +242,9 @@ async def test_history_that_is_lost_is_told_and_what_was_cancelled_is_no_loss(ho
         broker.shard.commit([entry])
     first = broker.extents("stream")[0].start
     assert first > 0
-    with pytest.raises(wherry.HistoryLost, match=f"offset 3 is gone.*still there is {first}") as told:
+    with pytest.raises(wherry.HistoryLost, match=f"offset 3 is gone.*still there is {first}") as caught:
         await broker.reach({"stream": {0: 3}})
-    assert (told.value.partition, told.value.offset, told.value.first) == (0, 3, first)
+    assert (caught.value.partition, caught.value.offset, caught.value.first) == (0, 3, first)
     with pytest.raises(wherry.HistoryLost):
         await read(broker.history("stream", 0, 3, strict=True))
     assert numbers(await read(broker.history("stream", 0, 3))) == list(range(first, 40))

@@ -20,7 +20,7 @@ SUB = "/v1/topics/jobs/subscriptions/workers"
 
 
 def in_time(test: Any) -> Any:
-    """The same on the simulator's loop, where a wait of a minute takes none."""
+    """Run a test on the simulator's loop, where a wait of a minute takes no time."""
 
     @in_virtual_time
     async def run(broker: wherry.Broker, clock: LoopClock) -> None:
@@ -93,7 +93,7 @@ def test_waits_are_bounded():
     asyncio.run(main())
 
 
-def test_an_answer_that_nobody_got_gives_the_messages_back():
+def test_an_answer_that_no_client_got_gives_the_messages_back():
     @with_jobs
     async def test(found: Web) -> None:
         answer = await found.answer(f"POST {SUB}/pull")
@@ -117,14 +117,14 @@ async def opened(found: Web, query: str = "") -> Stream:
 
 
 async def closed(found: Web, stream: Stream) -> None:
-    """As the connection does it."""
+    """Close a stream as the connection does it."""
     await stream.chunks.aclose()  # type: ignore[attr-defined]
     found.server.requests -= 1
     found.server.waits -= 1
 
 
 def parsed(chunk: bytes) -> list[tuple[str, Any]]:
-    """Ids and messages."""
+    """Return the ids and messages of a chunk."""
     events = [event.split(b"\n") for event in chunk.strip().split(b"\n\n")]
     return [(lines[0].removeprefix(b"id: ").decode(), msgspec.json.decode(lines[1][6:])) for lines in events]
 
@@ -176,7 +176,7 @@ def test_a_subscription_without_acks_is_streamed_to_the_end(query: str) -> None:
 
 
 @in_time
-async def test_a_quiet_stream_says_that_it_is_there(found: Web, clock: LoopClock) -> None:
+async def test_a_quiet_stream_sends_heartbeats(found: Web, clock: LoopClock) -> None:
     stream = await opened(found)
     began = clock.now_ms
     assert await anext(stream.chunks) == b": still here\n\n"
@@ -185,7 +185,7 @@ async def test_a_quiet_stream_says_that_it_is_there(found: Web, clock: LoopClock
 
 
 @with_jobs
-async def test_a_stream_whose_subscription_goes_says_why_it_ends(found: Web) -> None:
+async def test_a_stream_whose_subscription_is_deleted_reports_why_it_ends(found: Web) -> None:
     stream = await opened(found)
     await anext(stream.chunks)
     last = asyncio.ensure_future(anext(stream.chunks))
@@ -226,14 +226,14 @@ async def test_consumers_with_names_share_the_partitions(found: Web) -> None:
 
 
 @with_jobs
-async def test_who_comes_again_without_a_name_is_the_same_consumer(found: Web) -> None:
+async def test_a_client_that_comes_back_without_a_name_is_the_same_consumer(found: Web) -> None:
     first, second = await found.receipts(1), await found.receipts(1)
     assert first != second
     assert await names(found) == ["http-1"]
 
 
 @with_jobs
-async def test_who_leaves_gives_back_what_it_held(found: Web) -> None:
+async def test_a_consumer_that_leaves_gives_back_what_it_held(found: Web) -> None:
     held = await found.receipts(consumer="ann")
     await found.good(f"DELETE {SUB}/consumers/ann")
     assert await names(found) == []
@@ -266,7 +266,7 @@ async def test_a_subscription_that_is_made_again_is_another_one(found: Web) -> N
 
 
 @with_jobs
-async def test_silent_consumers_are_let_go_unless_they_hold_something(found: Web) -> None:
+async def test_silent_consumers_are_removed_unless_they_hold_something(found: Web) -> None:
     now = 1_000.0
     consumers = found.service.consumers
     consumers.clock = lambda: now
@@ -283,14 +283,14 @@ async def test_silent_consumers_are_let_go_unless_they_hold_something(found: Web
     await found.receipts(1, consumer="silent")
     now += 1
     await consumers.close_idle()
-    assert "silent" in await names(found), "it was heard of"
+    assert "silent" in await names(found), "the consumer was active"
     now += CONSUMER_IDLE_S
     await consumers.close_idle()
     left = (await found.good(f"GET {SUB}/consumers"))["consumers"]
     assert all(view["out_messages"] for view in left)
 
 
-def test_a_million_waits_later_nobody_is_left():
+def test_a_million_waits_later_no_waiter_is_left():
     async def main() -> None:
         clock = VirtualClock()
         async with web(clock) as found:
@@ -361,7 +361,7 @@ async def test_a_changed_subscription_leases_by_its_new_terms(found: Web) -> Non
 
 
 @with_jobs
-async def test_a_redrive_with_a_rate_ends_with_the_broker_and_says_so(jobs):
+async def test_a_redrive_with_a_rate_ends_with_the_broker_and_reports_the_end(jobs):
     await jobs.good("POST /v1/topics/jobs/subscriptions/workers/dead-letter", {"receipts": await jobs.receipts()})
     asking = asyncio.create_task(jobs.ask("POST /v1/topics/jobs/dead/redrive", {"rate": 1}))
     async with asyncio.timeout(5):

@@ -107,7 +107,7 @@ def test_every_endpoint_is_asked_well():
 
 @pytest.mark.rows("D10", "G4")
 @pytest.mark.parametrize("case", GOOD, ids=lambda case: f"{case.endpoint} {case.target}"[:150])
-def test_what_is_asked_well_is_done(case: Good):
+def test_a_good_call_succeeds(case: Good):
     async def main() -> None:
         async with web() as found:
             names = await prepared(found)
@@ -116,8 +116,8 @@ def test_what_is_asked_well_is_done(case: Good):
             reply = await found.ask(f"{method} {filled(case.target, names)}", filled(case.body, names))
             assert reply.status == case.status, reply.body
             assert reply.status in ENDPOINTS[case.endpoint].answers
-            if case.says:
-                assert case.says.items() <= reply.json().items()
+            if case.answer:
+                assert case.answer.items() <= reply.json().items()
             if method == "GET":
                 head = await found.ask(f"HEAD {filled(case.target, names)}")
                 assert head.status == reply.status

@@ -311,7 +311,7 @@ def test_every_endpoint_is_asked_badly():
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: f"{case.endpoint} {case.code} {case.field} {case.target}"[:150])
-def test_what_is_asked_badly_is_refused_by_a_problem_that_names_it(case: Bad):
+def test_a_bad_call_is_refused_by_a_problem_that_names_the_field(case: Bad):
     async def main() -> None:
         async with web() as found:
             names = await prepared(found)
@@ -320,13 +320,13 @@ def test_what_is_asked_badly_is_refused_by_a_problem_that_names_it(case: Bad):
             json = {"content_type": "application/json"} if case.endpoint.startswith("PUT") else {}
             reply = await found.ask(f"{method} {filled(case.target, names)}", filled(case.body, names), **json)
             assert reply.kind == PROBLEM
-            told = reply.json()
-            assert (told["code"], told.get("field")) == (case.code, case.field), told
-            assert told["status"] == reply.status
-            assert told["type"] == f"urn:wherry:{case.code}"
+            problem = reply.json()
+            assert (problem["code"], problem.get("field")) == (case.code, case.field), problem
+            assert problem["status"] == reply.status
+            assert problem["type"] == f"urn:wherry:{case.code}"
             if case.field is not None:
-                assert told["allowed"]
-                assert told["given"]
-                assert told["detail"].startswith(f"{case.field}: got ")
+                assert problem["allowed"]
+                assert problem["given"]
+                assert problem["detail"].startswith(f"{case.field}: got ")
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ async def settle(jobs: Web, how: str, receipts: list[str]) -> None:
 
 
 async def waiting(jobs: Web, query: str, messages: object) -> asyncio.Task[dict[str, object]]:
-    """A publish that waits, and is stored."""
+    """Begin a publish that waits for its outcome, and wait until its messages are stored."""
     before = jobs.broker.stats("jobs").messages
     task = asyncio.create_task(jobs.good(f"{PUBLISH}?{query}", messages))
     async with asyncio.timeout(5):
@@ -63,7 +63,7 @@ async def test_a_wait_that_takes_too_long_is_answered_with_what_is(jobs):
 
 
 @with_jobs
-async def test_who_hangs_up_has_published(jobs):
+async def test_a_client_that_hangs_up_has_published(jobs):
     task = await waiting(jobs, "wait=settled&partition=1", {"payload": "a"})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -31,7 +31,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def filled(found: Web) -> list[str]:
-    """Sixty messages of a kilobyte over three partitions, all scheduled, all dead for two subscriptions; their ids."""
+    """Publish 60 messages of a kilobyte, all scheduled, all dead for two subscriptions, and return their ids."""
     await found.good(f"PUT {TOPIC}", {"partitions": 3})
     for name in ("one", "two"):
         await found.good(f"PUT {TOPIC}/subscriptions/{name}", {})
@@ -64,7 +64,7 @@ def rows_of(reply: Reply) -> tuple[list[str], str | None]:
 
 
 async def pages(found: Web, target: str, kind: str = JSON) -> list[list[str]]:
-    """Every page of a listing, as somebody reads who goes on where the last one ended."""
+    """Return every page of a listing, each read from where the last one ended."""
     read, after = [], ""
     while True:
         reply = await found.ask(f"GET {TOPIC}{target}{after}", accept=kind)
@@ -85,7 +85,7 @@ def run(test: Callable[[Web], Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [JSON, NDJSON, ARROW, AVRO])
-def test_a_listing_ends_at_its_bytes_and_goes_on(kind: str) -> None:
+def test_a_listing_ends_at_its_bytes_and_continues(kind: str) -> None:
     async def test(found: Web) -> None:
         ids = await filled(found)
         browsed = await pages(found, "/messages?partition=1&limit=1000", kind)
@@ -102,7 +102,7 @@ def test_a_listing_ends_at_its_bytes_and_goes_on(kind: str) -> None:
     run(test)
 
 
-def test_a_listing_ends_at_its_limit_and_goes_on() -> None:
+def test_a_listing_ends_at_its_limit_and_continues() -> None:
     async def test(found: Web) -> None:
         ids = await filled(found)
         browsed = await pages(found, "/messages?partition=0&start=3&limit=7")
@@ -116,7 +116,7 @@ def test_a_listing_ends_at_its_limit_and_goes_on() -> None:
     run(test)
 
 
-def test_what_is_scheduled_is_told_page_by_page_soonest_first() -> None:
+def test_scheduled_messages_are_listed_page_by_page_soonest_first() -> None:
     async def test(found: Web) -> None:
         await filled(found)
         due = 1 << 42

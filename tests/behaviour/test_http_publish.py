@@ -62,7 +62,7 @@ BODIES = {
 
 
 async def drained(found: Web) -> None:
-    """Without the three messages that are there."""
+    """Ack the three messages that are there."""
     await found.good("POST /v1/topics/jobs/subscriptions/workers/ack", {"receipts": await found.receipts()})
 
 
@@ -97,7 +97,7 @@ async def test_any_other_type_is_a_payload_that_keeps_its_type(found: Web) -> No
 @pytest.mark.rows("Q8", "Q11")
 @pytest.mark.rows("D10", "G4")
 @pytest.mark.parametrize("kind", [JSON, NDJSON, ARROW, AVRO, OCTETS])
-def test_messages_go_out_in_every_content_type(kind: str):
+def test_messages_are_returned_in_every_content_type(kind: str):
     @with_jobs
     async def test(found: Web) -> None:
         reply = await found.ask(PULL, accept=kind)
@@ -131,7 +131,7 @@ async def test_octets_of_nothing_are_no_content(found: Web) -> None:
 
 
 @with_jobs
-async def test_columns_that_say_nothing_can_be_left_out(found: Web) -> None:
+async def test_columns_without_values_can_be_left_out(found: Web) -> None:
     reply = await found.ask(PULL + "?columns=present&messages=1", accept=ARROW)
     names = pa.ipc.open_stream(reply.body).read_all().schema.names
     assert "due" not in names
@@ -146,7 +146,7 @@ async def test_all_of_a_call_is_stored_or_nothing_of_it(found: Web) -> None:
 
 
 @with_jobs
-async def test_ids_are_left_out_where_nobody_asks_for_them(found: Web) -> None:
+async def test_ids_are_left_out_where_no_client_asks_for_them(found: Web) -> None:
     assert (await found.good(PUBLISH, {"payload": "x"}))["ids"] == ["1-0"]
     assert "ids" not in await found.good(PUBLISH + "&ids=false", {"payload": "x"})
     stream = arrow(payload=pa.array([b"x"]))
@@ -155,7 +155,7 @@ async def test_ids_are_left_out_where_nobody_asks_for_them(found: Web) -> None:
 
 
 @with_jobs
-async def test_places_are_told_in_runs(found: Web) -> None:
+async def test_places_are_returned_in_runs(found: Web) -> None:
     messages = [{"payload": "x", "key": key} for key in "aaabbbaaa"]
     placed = (await found.good("POST /v1/topics/jobs/messages", messages))["placed"]
     assert sum(count for _, _, count in placed) == 9
@@ -181,9 +181,9 @@ async def test_an_idempotency_key_with_other_messages_is_refused_and_named(found
         (b'[{"payload": "x"}, {"payload": "x"}]', {"content_type": JSON}),
     ):
         reply = await found.ask(PUBLISH, body, idempotency_key="order-7", **{"content_type": OCTETS, **headers})
-        told = reply.json()
-        assert (reply.status, told["code"], told["field"]) == (409, "out-of-sequence", "Idempotency-Key")
-        assert told["detail"].startswith("Idempotency-Key: 'order-7' was used before with ")
+        answer = reply.json()
+        assert (reply.status, answer["code"], answer["field"]) == (409, "out-of-sequence", "Idempotency-Key")
+        assert answer["detail"].startswith("Idempotency-Key: 'order-7' was used before with ")
     parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"  # each attempt may have a span of its own
     same = {"content_type": OCTETS, "wherry_key": "k", "traceparent": parent}
     again = await found.good(PUBLISH, b"x", idempotency_key="order-7", **same)
@@ -215,9 +215,9 @@ async def test_calls_that_know_no_repeats_refuse_an_idempotency_key(found: Web) 
 async def test_a_repeat_by_producer_and_sequence_stores_nothing(found: Web) -> None:
     for sequence in (0, 2, 0, 2):
         two = [{"payload": "a"}, {"payload": "b"}]
-        said = await found.good(f"{PUBLISH}&producer=p&sequence={sequence}", two)
-        assert said["placed"] == [[1, sequence, 2]]
-    assert said["repeated"]
+        answer = await found.good(f"{PUBLISH}&producer=p&sequence={sequence}", two)
+        assert answer["placed"] == [[1, sequence, 2]]
+    assert answer["repeated"]
     reply = await found.ask(PUBLISH + "&producer=p&sequence=1", {"payload": "x"})
     assert (reply.status, reply.json()["code"]) == (409, "out-of-sequence")
 

@@ -33,13 +33,13 @@ def test_the_problem_of_the_docs_is_the_problem_that_comes():
     }
 
 
-def test_a_method_that_is_not_there_is_told_with_those_that_are():
+def test_a_method_that_is_not_there_is_refused_with_those_that_are():
     reply = ask("POST /v1/topics/jobs", {})
     assert (reply.status, reply.headers["allow"]) == (405, "DELETE, GET, HEAD, PATCH, PUT")
 
 
 @pytest.mark.parametrize("target", ["/", "/v2", "/v1/nothing", "/v1/topics/jobs/messages/m1/fate/more", "*", ""])
-def test_a_place_where_nothing_is_is_told_so(target: str):
+def test_a_path_where_nothing_is_is_not_found(target: str):
     assert ask(f"GET {target}").status == 404
 
 
@@ -47,7 +47,7 @@ def test_a_body_of_another_type_is_refused():
     assert ask("PUT /v1/topics/new", b"<x/>", content_type="text/xml").status == 415
 
 
-def test_a_listing_that_nobody_can_read_is_refused():
+def test_a_listing_in_a_format_that_it_does_not_have_is_refused():
     assert ask("GET /v1/topics/jobs/messages", accept="image/png").status == 406
     assert ask("GET /v1/topics/jobs/messages", accept=OCTETS).status == 406
     assert ask("GET /v1/topics/jobs/messages", accept=AVRO).kind == AVRO
@@ -62,7 +62,7 @@ def test_a_page_from_elsewhere_may_not_call():
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "else"])
 def test_a_page_from_elsewhere_may_not_call_by_a_picture_or_a_link(site: str):
-    """Those bring no origin, and a stream of events takes messages."""
+    """Call as such pages do: without an origin, and a stream of events takes messages."""
     events = "GET /v1/topics/jobs/subscriptions/workers/events?ack=auto"
     for line in (events, "GET /v1/topics/jobs/messages", "GET /metrics"):
         reply = ask(line, sec_fetch_site=site)
@@ -103,11 +103,11 @@ def test_names_can_be_added_and_with_keys_any_name_does():
     asyncio.run(main())
 
 
-def test_a_call_for_everyone_takes_no_body():
+def test_a_call_that_needs_no_key_takes_no_body():
     assert ask("GET /healthz", content_length="5").status == 413
 
 
-def test_what_is_busy_says_when_to_come_again():
+def test_a_busy_answer_has_the_time_of_the_next_try():
     async def main() -> None:
         async with web() as found:
             await found.jobs()

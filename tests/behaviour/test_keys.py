@@ -102,7 +102,7 @@ async def test_the_number_of_keys_is_bounded(home, clock, monkeypatch):
         await broker.put_key(key)
     with pytest.raises(LimitReached, match="keys is full: the limit is 2"):
         await broker.put_key(keys[2])
-    await broker.put_key(msgspec.structs.replace(keys[0], name="changed"))  # one that is there may change
+    await broker.put_key(msgspec.structs.replace(keys[0], name="changed"))  # a key that is there may change
     await broker.create_topic("jobs")  # and nothing else is held up
     await broker.delete_key(keys[1].id)
     await broker.put_key(keys[2])

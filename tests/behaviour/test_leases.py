@@ -1,4 +1,4 @@
-"""Leases: who holds a message, for how long, and what a late worker can not do; order per key."""
+"""Leases: which consumer holds a message, for how long, and what a late worker can not do; order per key."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def test_what_is_not_acked_comes_again_when_the_lease_ends_and_not_before(
 
 @pytest.mark.rows("D13", "G1", "G20")
 @in_loop
-async def test_what_was_out_at_a_restart_is_delivered_again_with_no_attempt_against_it(home: Home, how: str):
+async def test_messages_on_lease_at_a_restart_are_delivered_again_without_an_attempt_counted(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     reader = await reader_of(broker, "t", retry=Retry(attempts=1))
@@ -140,7 +140,7 @@ async def test_a_late_worker_settles_nothing_of_what_another_holds_by_now(home: 
 
 @pytest.mark.rows("A6")
 @in_loop
-async def test_a_lease_is_over_at_its_deadline_even_if_nobody_took_it_since(home: Home, clock: VirtualClock):
+async def test_a_lease_is_over_at_its_deadline_even_if_no_consumer_took_it_since(home: Home, clock: VirtualClock):
     broker = await home.open()
     await broker.create_topic("t")
     reader = await reader_of(broker, "t", lease_ms=1_000, retry=Retry(first_ms=60_000, jitter=0.0))
@@ -271,7 +271,7 @@ async def test_a_waiting_pull_gets_what_another_lost_at_the_end_of_its_lease(bro
 
 
 def keyed(*names: str) -> list[Message]:
-    """`a0` is the first message of key `a`."""
+    """Make messages with keys; `a0` is the first message of key `a`."""
     return [Message(payload=name.encode(), key=name[0]) for name in names]
 
 

@@ -91,7 +91,7 @@ asyncio.run(main())
 @pytest.mark.rows("D21")
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_million_consumers_are_on_one_topic_and_each_that_asks_is_served(count: int):
-    """In a process of its own, whose memory is theirs alone."""
+    """Run in a process of its own, whose memory is that of the consumers alone."""
     subprocess.run([sys.executable, "-c", MILLION, str(count)], check=True)
 
 
@@ -323,7 +323,7 @@ async def test_a_retry_policy_has_both_its_edges(home: Home):
 
 @in_loop
 async def test_room_that_comes_free_while_more_is_made_is_found(home: Home, monkeypatch: pytest.MonkeyPatch):
-    """What others have queued may all be written meanwhile: then there is nothing left to wait for, and room."""
+    """Write all that others have queued meanwhile: then there is nothing left to wait for, and room."""
     broker = await home.open()
     committer, make_room = broker.shard.committer, broker.shard.writer.make_room
 
@@ -340,7 +340,7 @@ async def test_room_that_comes_free_while_more_is_made_is_found(home: Home, monk
 
 
 @in_loop
-async def test_many_large_publishes_at_once_wait_for_room_and_are_not_told_that_the_disk_is_full(home: Home):
+async def test_many_large_publishes_at_once_wait_for_room_and_get_no_error_of_a_full_disk(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.subscribe("t", "s")

@@ -1,4 +1,4 @@
-"""Long looks: no more is loaded than is asked for, one slice at a time, and turns for everybody else between."""
+"""Long looks: no more is loaded than is asked for, one slice at a time, with turns for all other calls between."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Work:
 
 @asynccontextmanager
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Web, Work]]:
-    """A topic with messages that were published in many calls, and what is loaded and written of it from now on."""
+    """Publish messages in many calls, and watch what is loaded and written of their topic from now on."""
     async with web() as found:
         await found.jobs()
         for _ in range(30):
@@ -106,7 +106,7 @@ def test_no_more_is_loaded_than_is_asked_for(look: str, limit: int, monkeypatch:
 
 
 @pytest.mark.rows("A14")
-def test_a_page_that_goes_on_loads_no_more_either(monkeypatch: pytest.MonkeyPatch):
+def test_a_following_page_loads_no_more_either(monkeypatch: pytest.MonkeyPatch):
     async def test(found: Web, work: Work) -> None:
         await prepared(found, "dead")
         for path in (LOOKS["browse"], LOOKS["dead"]):
@@ -120,7 +120,7 @@ def test_a_page_that_goes_on_loads_no_more_either(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.rows("A14", "Q3")
-def test_many_who_look_do_one_slice_in_so_many_turns(monkeypatch: pytest.MonkeyPatch):
+def test_many_calls_that_look_do_one_slice_in_so_many_turns(monkeypatch: pytest.MonkeyPatch):
     async def test(found: Web, work: Work) -> None:
         lines = ["GET /v1/topics/jobs/search?key=none", *(LOOKS["browse"].format(limit=MESSAGES) for _ in range(2))] * 4
         work.rows.clear()
@@ -151,7 +151,7 @@ def test_what_was_pulled_is_written_in_slices(kind: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.rows("Q3")
-def test_who_goes_while_its_messages_are_written_has_pulled_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_client_that_leaves_while_its_messages_are_written_has_pulled_nothing(monkeypatch: pytest.MonkeyPatch):
     async def test(found: Web, work: Work) -> None:
         work.rows.clear()
         pulling = asyncio.create_task(found.good(PULL + f"{MESSAGES}&wait_ms=1000"))
@@ -177,9 +177,9 @@ def test_ids_of_many_messages_are_those_of_few(count: int, monkeypatch: pytest.M
             return found_ids
 
         monkeypatch.setattr(Published, "ids", some)
-        said = await found.good("POST /v1/topics/jobs/messages?partition=0", [{"payload": ""}] * count)
-        assert (said["count"], said["ids"]) == (count, [f"0-{number + 3}" for number in range(count)])
+        answer = await found.good("POST /v1/topics/jobs/messages?partition=0", [{"payload": ""}] * count)
+        assert (answer["count"], answer["ids"]) == (count, [f"0-{number + 3}" for number in range(count)])
         assert max(made) <= IDS_MAX
-        assert list(said) == ["count", "placed", "repeated", "dead", "durable", "ids"]
+        assert list(answer) == ["count", "placed", "repeated", "dead", "durable", "ids"]
 
     run(test, monkeypatch)

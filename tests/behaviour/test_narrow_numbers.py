@@ -15,15 +15,15 @@ from wherry.model.ops import Entry
 from wherry.model.schema import Message, compact, completed, delivered
 
 
-def told(attempts) -> list[int]:
+def attempts_of(attempts) -> list[int]:
     batch = compact([b"x"] * (1 if isinstance(attempts, int) else len(attempts)))
     return delivered(batch, np.arange(batch.num_rows), 0, 0, attempts).column("attempt").to_pylist()
 
 
 @pytest.mark.parametrize("count", [1, 65_534, 65_535, 65_536, 65_537, 131_072, 1 << 40])
-def test_an_attempt_is_told_up_to_its_bound_and_stays_there(count):
-    assert told(count) == [min(count, 65_535)]
-    assert told(np.array([count, 1, count], np.int64)) == [min(count, 65_535), 1, min(count, 65_535)]
+def test_an_attempt_is_counted_up_to_its_bound_and_stays_there(count):
+    assert attempts_of(count) == [min(count, 65_535)]
+    assert attempts_of(np.array([count, 1, count], np.int64)) == [min(count, 65_535), 1, min(count, 65_535)]
 
 
 def test_a_message_that_failed_65535_times_is_still_redelivered_and_counted_on():

@@ -1,4 +1,4 @@
-"""In which order messages leave: fifo, priority, and what order promises to whom."""
+"""In which order messages are delivered: fifo, priority, and what an order promises to consumers."""
 
 import asyncio
 from random import Random
@@ -49,7 +49,7 @@ async def test_fifo_order_survives_a_restart_in_the_middle_of_reading(home: Home
 @pytest.mark.rows("K7")
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
 @in_loop
-async def test_with_nobody_reading_messages_are_kept_for_the_first_reader(home: Home, how: str, order: str):
+async def test_without_a_reader_messages_are_kept_for_the_first_one(home: Home, how: str, order: str):
     broker = await home.open()
     await broker.create_topic("t", order=order, partitions=3)
     for number in range(6):
@@ -60,7 +60,7 @@ async def test_with_nobody_reading_messages_are_kept_for_the_first_reader(home: 
     reader = await reader_of(broker, "t")
     seen = await drain(reader)
     assert sorted(seen) == [f"{number}".encode() for number in range(6)]
-    assert order != "timeline" or seen == sorted(seen)  # without a due time, it is when a message was published
+    assert order != "timeline" or seen == sorted(seen)  # without a due time, a message is due when it was published
     assert broker.stats("t").messages == 0
 
 
@@ -71,11 +71,11 @@ async def test_the_smallest_priority_leaves_first_and_equals_in_the_order_of_arr
     await broker.create_topic("t", order="priority")
     await broker.subscribe("t", "readers")
     await broker.publish("t", ranked(65_535, 0, 7))
-    await broker.publish("t", [Message(payload=b"7, second", priority=7), Message(payload=b"says nothing")])
+    await broker.publish("t", [Message(payload=b"7, second", priority=7), Message(payload=b"without one")])
     broker = await home.again(how)
     await broker.publish("t", ranked(1))
     reader = await broker.consumer("t", "readers")
-    assert await drain(reader, batch=2) == [b"0", b"1", b"7", b"7, second", b"says nothing", b"65535"]
+    assert await drain(reader, batch=2) == [b"0", b"1", b"7", b"7, second", b"without one", b"65535"]
 
 
 @pytest.mark.rows("D3")
@@ -143,7 +143,7 @@ async def test_priority_holds_for_each_consumer_over_what_it_reads_and_not_betwe
     (own_of_one,), (own_of_other,) = one.partitions, other.partitions
     await broker.publish("t", ranked(9, 3, 6), PublishOptions(partition=own_of_one))
     await broker.publish("t", ranked(1, 0), PublishOptions(partition=own_of_other))
-    assert await drain(one, batch=3) == [b"3", b"6", b"9", b"0", b"1"]  # its own first, then it helps
+    assert await drain(one, batch=3) == [b"3", b"6", b"9", b"0", b"1"]  # own partitions first
     await broker.publish("t", ranked(9, 3, 6), PublishOptions(partition=own_of_one))
     await broker.publish("t", ranked(1, 0), PublishOptions(partition=own_of_other))
     assert (await one.pull(2)).payloads() == [b"3", b"6"]
@@ -192,7 +192,7 @@ async def test_a_partition_that_the_topic_does_not_have_is_refused(home: Home, p
 
 
 @in_loop
-async def test_a_key_always_leads_to_the_same_partition_and_calls_without_one_go_round(home: Home, how: str):
+async def test_a_key_always_leads_to_the_same_partition_and_calls_without_one_take_turns(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=8)
     keyed = [Message(payload=b"x", key=f"k{n % 10}") for n in range(50)]

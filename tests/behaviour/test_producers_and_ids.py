@@ -184,7 +184,7 @@ async def test_a_message_is_addressed_by_its_own_id_or_by_its_place(home: Home, 
 
 @pytest.mark.rows("D39")
 @in_loop
-async def test_thousands_of_ids_are_told_apart(home: Home, how: str):
+async def test_thousands_of_ids_are_distinguished(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     for start in range(0, 5_000, 1_000):

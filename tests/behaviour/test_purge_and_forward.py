@@ -54,7 +54,7 @@ async def test_a_purge_settles_what_is_ready_and_nothing_else(home: Home, clock:
 
 @in_loop
 async def test_a_purge_in_steps_leaves_what_comes_meanwhile(home: Home, monkeypatch: pytest.MonkeyPatch):
-    """Even what is more urgent than all that it takes."""
+    """Publish meanwhile what is more urgent than all that the purge takes."""
     monkeypatch.setattr(settle, "PURGE_STEP", 3)
     broker = await home.open()
     await broker.create_topic("t", order="priority")
@@ -79,7 +79,7 @@ async def test_a_purge_where_keys_keep_their_order_reads_what_is_on_disk(home: H
 
 
 @in_loop
-async def test_dead_letters_that_somebody_else_took_are_not_forwarded_again(home: Home):
+async def test_dead_letters_that_another_call_took_are_not_forwarded_again(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.create_topic("graves")

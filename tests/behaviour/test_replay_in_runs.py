@@ -25,7 +25,7 @@ TOPICS = (
 
 
 async def work(broker, random: Random) -> None:
-    """All that may stand between two publishes of one message."""
+    """Do all that may stand between two publishes of one message."""
     for topic in TOPICS:
         await broker.create_topic(topic)
         await broker.subscribe(topic.name, "one")
@@ -54,7 +54,7 @@ async def work(broker, random: Random) -> None:
 
 
 async def found(path) -> tuple[str, dict[str, list[dict[str, object]]]]:
-    """What a start makes of a directory: the state, and every message with its place."""
+    """Start on a directory, and return the state and every message with its place."""
     async with wherry.open(path) as broker:
         audit(broker.shard.state)
         digest = snapshot.digest(broker.shard.state)
@@ -68,7 +68,7 @@ async def found(path) -> tuple[str, dict[str, list[dict[str, object]]]]:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.more)])
 def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch, seed):
-    """Also where a run fills several parts of a directory."""
+    """Let a run fill several parts of a directory too."""
     monkeypatch.setattr(directory, "PART_ROWS", 16)
 
     async def main():

@@ -18,7 +18,7 @@ from wherry.sim.world.process import Process
 
 @pytest.mark.rows("G20", "A15", "A16")
 @in_loop
-async def test_everything_is_there_again_and_delivery_goes_on(home: Home, clock: VirtualClock, how: str):
+async def test_everything_is_there_again_and_delivery_continues(home: Home, clock: VirtualClock, how: str):
     broker = await home.open()
     await broker.create_topic("t", partitions=3, order="priority", messages_max=1_000)
     await broker.subscribe("t", "quick", retry=Retry(first_ms=100, jitter=0.0))
@@ -112,7 +112,7 @@ async def test_a_restart_of_nothing_and_of_nothing_but_names(home: Home, how: st
 
 
 @in_loop
-async def test_a_second_broker_on_the_directory_is_refused_and_the_first_goes_on(home: Home):
+async def test_a_second_broker_on_the_directory_is_refused_and_the_first_continues(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     with pytest.raises(InUse):
@@ -122,7 +122,7 @@ async def test_a_second_broker_on_the_directory_is_refused_and_the_first_goes_on
 
 
 @in_loop
-async def test_a_closed_broker_says_so_to_all_who_call_or_wait(home: Home):
+async def test_a_closed_broker_fails_all_calls_and_waits(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     reader = await reader_of(broker, "t")
@@ -157,7 +157,7 @@ class Machine:
         return await start(engine, files, LoopClock(), cache_bytes=16 << 10, checkpoint_bytes=8 << 10)
 
     async def work(self) -> None:
-        """Publish and ack, telling of each when its call has returned."""
+        """Publish and ack, and note each call when it has returned."""
         broker = await self.boot()
         await broker.create_topic("t", partitions=2)
         await broker.subscribe("t", "readers")
@@ -173,14 +173,14 @@ class Machine:
             for _ in range(20):
                 delivery = await reader.pull(2, wait_ms=50)
                 if len(delivery):
-                    self.acking += delivery.payloads()  # nobody knows what becomes of it until the ack returns
+                    self.acking += delivery.payloads()  # whether these are acked is open until the ack returns
                     await delivery.ack()
                     self.acked += delivery.payloads()
 
         await asyncio.gather(produce(0), produce(1), consume())
 
     async def remains(self) -> list[bytes]:
-        """Everything that is delivered after the power is back."""
+        """Return everything that is delivered after the power is back."""
         broker = await self.boot()
         if "t" not in [topic.name for topic in broker.topics()]:
             return []
@@ -226,7 +226,7 @@ def test_a_power_cut_loses_nothing_confirmed_and_brings_nothing_back_that_was_ac
 
 
 @pytest.mark.rows("A15")
-def test_that_test_would_notice_a_sync_that_is_skipped():
+def test_a_sync_that_is_skipped_is_noticed():
     for seed in range(60):
         machine = Machine(seed)
         machine.disk.skip_sync = True
@@ -238,7 +238,7 @@ def test_that_test_would_notice_a_sync_that_is_skipped():
             return
         if not set(machine.confirmed) <= {*left, *machine.acking} or set(machine.acked) & set(left):
             return
-    pytest.fail("60 power cuts without a single sync went unnoticed")
+    pytest.fail("60 power cuts without a single sync were not noticed")
 
 
 @in_loop

@@ -89,7 +89,7 @@ async def test_a_message_in_back_off_holds_up_nothing_behind_it(home: Home, cloc
     assert await drain(reader) == bodies(5)[1:]
     await broker.publish("t", [b"later"])
     clock.advance(60_000)
-    assert await drain(reader) == [b"m0", b"later"]  # back at its place
+    assert await drain(reader) == [b"m0", b"later"]  # the message is back at its place
 
 
 @pytest.mark.rows("A23", "G16")
@@ -179,7 +179,7 @@ async def test_a_consumer_can_give_up_at_once_for_rows_it_names(home: Home, how:
 
 
 async def dead_topic(home: Home, count: int = 6) -> Broker:
-    """A topic with dead letters of two reasons, at two times."""
+    """Make a topic with dead letters of two reasons, at two times."""
     broker = await home.open()
     await broker.create_topic("t")
     reader = await reader_of(broker, "t", retry=Retry(attempts=1))
@@ -259,7 +259,7 @@ async def test_a_limit_redrives_piece_by_piece_oldest_first(home: Home):
 
 @pytest.mark.rows("A12")
 @in_loop
-async def test_the_journal_tells_who_redrove_and_who_threw_away(home: Home):
+async def test_the_journal_has_the_names_of_redrives_and_discards(home: Home):
     broker = await dead_topic(home)
     await broker.redrive("t", DeadFilter(offsets=(0, 1)), by="ann")
     assert await broker.discard("t", DeadFilter(offsets=(2,)), by="bob") == 1
@@ -273,7 +273,7 @@ async def test_the_journal_tells_who_redrove_and_who_threw_away(home: Home):
 
 @pytest.mark.rows("A12")
 @in_loop
-async def test_the_topic_remembers_who_redrove_and_who_threw_away(home: Home, how: str):
+async def test_the_topic_keeps_the_names_of_redrives_and_discards(home: Home, how: str):
     broker = await dead_topic(home)
     await broker.redrive("t", DeadFilter(offsets=(0, 1)), by="ann")
     await broker.discard("t", DeadFilter(offsets=(2,)), by="bob")
@@ -347,7 +347,7 @@ async def test_full_dead_letters_keep_a_message_in_retry_and_refuse_to_give_up(h
 
 @pytest.mark.rows("A11", "A12")
 @in_loop
-async def test_dead_letters_go_with_their_subscription_and_leave_the_others_alone(home: Home, how: str):
+async def test_dead_letters_are_deleted_with_their_subscription_and_others_stay(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t")
     first = await reader_of(broker, "t", "first")
@@ -362,7 +362,7 @@ async def test_dead_letters_go_with_their_subscription_and_leave_the_others_alon
     assert broker.stats("t").dead == 0
     broker = await home.again(how)
     late = await reader_of(broker, "t", "late")
-    assert await drain(late) == [b"m1"]  # nobody had settled it; the dead letter went
+    assert await drain(late) == [b"m1"]  # no subscription had settled it; the dead letter was removed
     assert broker.stats("t").messages == 0
 
 
@@ -381,14 +381,14 @@ async def test_dead_letters_outlive_a_subscription_that_is_cut_off(home: Home, h
     assert broker.stats("t").removals[0].subscription == "slow"
     broker = await home.again(how)
     letters = (await broker.dead_letters("t")).to_pylist()
-    told = [(row["subscription"], row["offset"], row["reason"], row["error"], row["attempts"]) for row in letters]
-    assert told == [("", 0, "bad", "no JSON", 1), ("", 1, "bad", "no JSON", 1)]
+    rows = [(row["subscription"], row["offset"], row["reason"], row["error"], row["attempts"]) for row in letters]
+    assert rows == [("", 0, "bad", "no JSON", 1), ("", 1, "bad", "no JSON", 1)]
     assert broker.stats("t").dead == 2
     other = await broker.consumer("t", "other")
-    assert await drain(other) == [b"m1", b"m2", b"m0", b"m1", b"m2"], "those who wait for them still get them"
+    assert await drain(other) == [b"m1", b"m2", b"m0", b"m1", b"m2"], "subscriptions that wait for them still get them"
     broker = await home.again(how)
     assert await broker.discard("t", DeadFilter(offsets=(0,))) == 1
-    assert await broker.redrive("t", by="ann") == 1, "published anew, for those who subscribe now"
+    assert await broker.redrive("t", by="ann") == 1, "published anew, for the subscriptions of now"
     broker = await home.again(how)
     other = await broker.consumer("t", "other")
     assert await drain(other) == [b"m1"]
@@ -397,7 +397,9 @@ async def test_dead_letters_outlive_a_subscription_that_is_cut_off(home: Home, h
 
 @pytest.mark.rows("G18")
 @in_loop
-async def test_a_dead_letter_of_two_that_were_cut_off_is_one_and_goes_when_nobody_keeps_it(home: Home, how: str):
+async def test_a_dead_letter_of_two_that_were_cut_off_is_one_and_is_removed_when_no_subscription_keeps_it(
+    home: Home, how: str
+):
     broker = await home.open()
     await broker.create_topic("t")
     readers = [await reader_of(broker, "t", name, buffer_messages=2) for name in ("a", "b")]
@@ -412,7 +414,9 @@ async def test_a_dead_letter_of_two_that_were_cut_off_is_one_and_goes_when_nobod
     await broker.discard("t", DeadFilter())
     last = await broker.consumer("t", "c")
     delivery = await last.pull(1)
-    assert [message.payload for message in delivery] == [b"m0"], "its body is here for who waits for it"
+    assert [message.payload for message in delivery] == [b"m0"], (
+        "its body is kept for the subscription that waits for it"
+    )
     await delivery.ack()
     assert await drain(last) == [b"m0", b"m1", b"m2"]
     broker = await home.again(how)

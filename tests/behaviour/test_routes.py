@@ -1,4 +1,4 @@
-"""Routes, and the words of AMQP said with what the core has."""
+"""Routes, and AMQP's exchanges and queues built from what the core has."""
 
 import pytest
 
@@ -90,7 +90,7 @@ async def test_a_routed_publish_reaches_all_topics_or_none(home: Home, how: str)
 
 
 @in_loop
-async def test_a_route_changes_and_goes(home: Home, how: str):
+async def test_a_route_is_changed_and_deleted(home: Home, how: str):
     broker = await with_queues(home, "a", "b")
     await broker.put_route(Route(name="r", kind="fanout", bindings=(Binding(topic="a"),)))
     await broker.put_route(Route(name="r", kind="fanout", bindings=(Binding(topic="b"),)))
@@ -135,7 +135,7 @@ async def test_a_route_leads_to_others_and_to_another_one_where_nothing_matches(
 
 
 @in_loop
-async def test_bindings_come_and_go_one_by_one_and_with_their_topic(home: Home, how: str):
+async def test_bindings_are_added_and_removed_one_by_one_and_with_their_topic(home: Home, how: str):
     broker = await with_queues(home, "a", "b")
     await broker.put_route(Route(name="r", kind="fanout"))
     to_a, to_b = Binding(topic="a"), Binding(topic="b", labels={"note": "kept"})
@@ -157,7 +157,7 @@ async def test_bindings_come_and_go_one_by_one_and_with_their_topic(home: Home, 
 
 
 @in_loop
-async def test_a_topic_goes_after_a_route_that_once_led_to_it(home: Home, how: str):
+async def test_a_topic_is_deleted_after_a_route_that_once_led_to_it(home: Home, how: str):
     broker = await with_queues(home, "a")
     await broker.put_route(Route(name="r", kind="fanout", bindings=(Binding(topic="a"),)))
     await broker.unbind("r", Binding(topic="a"))
@@ -170,7 +170,7 @@ async def test_a_topic_goes_after_a_route_that_once_led_to_it(home: Home, how: s
 @pytest.mark.rows("Q7")
 @in_loop
 async def test_exchange_binding_queue_prefetch_ack_requeue_and_reject(home: Home, clock: VirtualClock, how: str):
-    """declare, bind, publish, qos, get, ack, nack(requeue), reject, redelivered: one after the other."""
+    """Declare, bind, publish, qos, get, ack, nack(requeue), reject, redelivered: one after the other."""
     broker = await home.open()
     await broker.create_topic("queue", messages_max=100)
     await broker.subscribe("queue", "queue", retry=Retry(attempts=None, first_ms=0, jitter=0.0))

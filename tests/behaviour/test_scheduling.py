@@ -233,7 +233,7 @@ async def test_a_back_off_is_listed_with_the_time_it_ends(home: Home, clock: Vir
 @pytest.mark.rows("A2", "D37")
 @pytest.mark.parametrize("order", ORDERS)
 @in_loop
-async def test_a_cancelled_message_is_never_delivered_to_anybody(home: Home, clock: VirtualClock, how: str, order: str):
+async def test_a_cancelled_message_is_never_delivered(home: Home, clock: VirtualClock, how: str, order: str):
     broker = await home.open()
     await broker.create_topic("t", order=order, partitions=2)
     await broker.subscribe("t", "one")
@@ -268,7 +268,7 @@ async def test_cancel_and_deliver_exclude_each_other(home: Home, clock: VirtualC
         await broker.cancel("t", "job-3", "job-0")  # all or none
     await held.ack([0])
     assert (await broker.get("t", "job-0")).num_rows == 0
-    clock.advance(1_000)  # job-1 is lost by its worker, and waits again
+    clock.advance(1_000)  # job-1 was not settled, and waits again
     await broker.cancel("t", "job-1", "job-2")
     with pytest.raises(StaleLease):
         await held.ack([1])
@@ -333,7 +333,9 @@ async def test_a_message_that_expires_while_it_is_out_may_be_acked_and_does_not_
 
 @pytest.mark.rows("A11")
 @in_loop
-async def test_expired_messages_become_dead_letters_where_the_topic_says_so(home: Home, clock: VirtualClock, how: str):
+async def test_expired_messages_become_dead_letters_where_the_topic_is_set_so(
+    home: Home, clock: VirtualClock, how: str
+):
     broker = await home.open()
     await broker.create_topic("t", expired="dead-letter")
     await broker.subscribe("t", "readers")
@@ -388,10 +390,10 @@ async def test_a_message_that_is_expired_when_it_comes_is_never_delivered(home: 
 async def test_millions_scheduled_on_disk_come_in_their_time_after_restarts_of_every_kind(
     home: Home, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, count: int
 ):
-    """The first of them, by their times: none early, none missing, and little read for each pull."""
+    """Pull the first of them by their times: none early, none missing, and little read for each pull."""
     first_ms, cache_bytes = START_MS + YEAR_MS, 2 * count
     due = np.random.default_rng(3).permutation(count) * SECOND_MS + first_ms
-    offset_of = np.argsort(due)  # by their turn
+    offset_of = np.argsort(due)  # by due time
     broker = await home.open(cache_bytes=cache_bytes)
     await broker.create_topic("t", order="timeline")
     await broker.subscribe("t", "readers")

@@ -63,7 +63,7 @@ class Machine:
         self.sent = 0
 
     def segment_bytes(self) -> int:
-        """What segments take on the disk."""
+        """Return the bytes of segments on the disk."""
         return sum(len(file.cached) for path, file in self.disk.names.cached.items() if path.startswith("segments/"))
 
     async def boot(self) -> Broker:
@@ -74,7 +74,7 @@ class Machine:
         return await start(engine, files, LoopClock(), cache_bytes=32 << 10, checkpoint_bytes=16 << 10)
 
     async def fill(self) -> None:
-        """Publish until most of it lies in segments."""
+        """Publish until most of the messages are in segments."""
         broker = await self.boot()
         await broker.create_topic("t")
         await broker.subscribe("t", "readers")
@@ -96,12 +96,12 @@ class Machine:
             if waits:
                 await delivery.ack(waits)
             delivery = await reader.pull(1_000)
-        await reader.close()  # what it still held waits again
+        await reader.close()  # what the consumer still held waits again
         await asyncio.sleep(60)
         await broker.close()
 
     async def remains(self) -> list[bytes]:
-        """Everything that is delivered now."""
+        """Return everything that is delivered now."""
         broker = await self.boot()
         left = await drain(await broker.consumer("t", "readers"))
         await broker.close()
@@ -148,8 +148,8 @@ def test_a_power_cut_while_segments_are_written_again_loses_nothing():
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_dead_segments_go_together_and_soon_however_many_there_are(monkeypatch, waits):
-    """Not one in each tick of a second, and not all at the end: a checkpoint lets them go when there is much to win."""
+def test_dead_segments_are_deleted_together_and_soon_however_many_there_are(monkeypatch, waits):
+    """Delete dead segments not one by one nor all at the end, but at a checkpoint when there is much to win."""
     monkeypatch.setattr(housekeeping, "GARBAGE_BYTES", 1 << 10)
     monkeypatch.setattr(housekeeping, "GAIN_BYTES", 1 << 10)
     monkeypatch.setattr(groups, "SEGMENT_BYTES_MAX", 4 << 10)

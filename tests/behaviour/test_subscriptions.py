@@ -1,4 +1,4 @@
-"""Who sees what: starts, sharing, at-most-once, ephemeral readers, retention."""
+"""What a subscription sees: starts, sharing, at-most-once, ephemeral readers, retention."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_a_subscription_from_the_latest_message_gets_nothing_older(home: H
     for partition in (0, 1, 2):
         await broker.publish("t", [f"new {partition}"], PublishOptions(partition=partition))
     assert sorted(await drain(await broker.consumer("t", "readers"))) == [b"new 0", b"new 1", b"new 2"]
-    assert broker.stats("t").messages == 0  # what nobody will ever ask for is gone
+    assert broker.stats("t").messages == 0  # messages that no subscription can ever ask for are removed
 
 
 @pytest.mark.rows("K10")
@@ -44,7 +44,7 @@ async def test_what_was_scheduled_before_a_latest_subscription_is_not_for_it(hom
 
 @pytest.mark.rows("K10")
 @in_loop
-async def test_an_ephemeral_subscription_starts_at_the_latest_unless_told_otherwise(home: Home):
+async def test_an_ephemeral_subscription_starts_at_the_latest_by_default(home: Home):
     broker = await home.open()
     await broker.create_topic("t")
     await broker.publish("t", [b"old"])
@@ -62,7 +62,7 @@ async def test_a_subscription_may_start_at_an_offset_or_a_time(home: Home, clock
     for number in range(4):
         await broker.publish("t", [f"{number} a", f"{number} b"], PublishOptions(partition=number % 2))
         clock.advance(1_000)
-    await broker.subscribe("t", "all")  # or the next one would let the older messages go: nobody else wants them
+    await broker.subscribe("t", "all")  # else the older messages, which no other subscription wants, would be dropped
     await broker.subscribe("t", "offset", start="offset", start_offset=3)
     await broker.subscribe("t", "beyond", start="offset", start_offset=100)
     await broker.subscribe("t", "time", start="time", start_ms=clock.now_ms - 2_000)
@@ -112,7 +112,7 @@ async def test_a_late_subscription_gets_a_long_backlog_in_order_also_through_a_r
     early_rest = await drain(await broker.consumer("t", "early"), batch=5_000)
     late_all = await drain(await broker.consumer("t", "late"), batch=5_000)
     assert len(early_rest) == count - 100
-    assert late_all == early_rest  # what every subscription had settled was gone when it came
+    assert late_all == early_rest  # messages that every subscription had settled were gone when the late one came
     numbers = [int(body) for body in late_all]
     ranks = {
         "fifo": numbers,
@@ -154,7 +154,7 @@ async def test_without_acks_what_is_handed_over_is_settled_for_good(home: Home, 
     handed = await reader.pull(3)
     assert len(handed) == 3
     assert broker.stats("t").subscriptions[0].leased == 0
-    broker = await home.again(how)  # the reader never told what became of them, and nobody asks
+    broker = await home.again(how)  # without acks the reader settles nothing
     clock.advance(60_000)
     rest = await (await broker.consumer("t", "readers")).pull()
     assert len(rest) == 1
@@ -235,7 +235,7 @@ async def test_deleting_a_topic_ends_everything_in_it_and_a_namesake_starts_empt
 
 
 @in_virtual_time
-async def test_a_pull_waits_as_long_as_it_was_told_and_no_longer(broker: Broker, clock: VirtualClock):
+async def test_a_pull_waits_as_long_as_its_limit_and_no_longer(broker: Broker, clock: VirtualClock):
     await broker.create_topic("t")
     reader = await reader_of(broker, "t")
     began_ms = clock.now_ms
@@ -265,7 +265,7 @@ async def test_waiting_pulls_are_served_one_message_each_and_a_cancelled_one_tak
 
 
 @in_virtual_time
-async def test_a_stream_of_deliveries_goes_on_as_messages_come(broker: Broker, clock: VirtualClock):
+async def test_a_stream_of_deliveries_continues_as_messages_come(broker: Broker, clock: VirtualClock):
     await broker.create_topic("t")
     reader = await reader_of(broker, "t")
 
@@ -304,7 +304,7 @@ async def test_a_stream_keeps_messages_by_age_settled_or_not(broker: Broker, clo
 
 
 @in_virtual_time
-async def test_a_stream_keeps_so_many_bytes_oldest_go_first(broker: Broker, clock: VirtualClock):
+async def test_a_stream_keeps_so_many_bytes_and_trims_the_oldest(broker: Broker, clock: VirtualClock):
     await broker.create_topic("t", keep="bytes", keep_bytes=100)
     for number in range(5):
         await broker.publish("t", [b"%d" % number * 40])

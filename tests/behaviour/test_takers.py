@@ -42,7 +42,7 @@ class Taken:
 async def waiting(
     broker: wherry.Broker, taken: Taken, messages: int = 100
 ) -> tuple[wherry.Consumer, asyncio.Task[wherry.Delivery]]:
-    """A consumer of `t`/`s` whose pull waits with a taker."""
+    """Return a consumer of `t`/`s` whose pull waits with a taker."""
     consumer = await broker.consumer("t", "s")
     pull = asyncio.create_task(consumer.pull(messages, wait_ms=None, taker=taken))
     await asyncio.sleep(0.001)
@@ -128,7 +128,7 @@ def test_takers_that_share_a_seat_take_turns(assignment: str) -> None:
 async def test_a_taker_takes_once_a_turn_however_many_partitions_have_messages(
     broker: wherry.Broker, clock: LoopClock
 ) -> None:
-    """What it took is sent at the end of the turn; only then is known whether its client reads."""
+    """Send what a taker took at the end of the turn; only then is known whether its client reads."""
     await broker.create_topic("t", partitions=16)
     await broker.subscribe("t", "s")
     taken = Taken()
@@ -171,7 +171,7 @@ async def test_a_look_that_fails_keeps_no_wake_up_from_others(broker: wherry.Bro
 
 @in_virtual_time
 async def test_a_taker_that_finds_messages_due_for_others_wakes_them(broker: wherry.Broker, clock: LoopClock) -> None:
-    """The wall clock jumped: no timer knows yet that the message is due."""
+    """Let the wall clock jump: no timer is set for the message that is due."""
     await broker.create_topic("t", partitions=3)
     await broker.subscribe("t", "s", assignment="ordered")
     takers = [Taken() for _ in range(3)]
@@ -196,7 +196,9 @@ async def test_a_taker_that_finds_messages_due_for_others_wakes_them(broker: whe
 
 
 @in_virtual_time
-async def test_more_than_one_taker_has_credit_for_goes_to_the_next(broker: wherry.Broker, clock: LoopClock) -> None:
+async def test_messages_beyond_the_credit_of_one_taker_are_given_to_the_next(
+    broker: wherry.Broker, clock: LoopClock
+) -> None:
     await broker.create_topic("t")
     await broker.subscribe("t", "s", assignment="shared")
     takers = [Taken() for _ in range(2)]
@@ -241,7 +243,7 @@ async def test_a_taker_whose_subscription_is_deleted_gets_no_more(broker: wherry
 
 @in_virtual_time
 async def test_no_taker_of_a_subscription_without_acks(broker: wherry.Broker, clock: LoopClock) -> None:
-    """Its messages are settled before they are handed over, and that has to become durable first."""
+    """Wait for the settle: such messages are settled before they are handed over, and that must become durable."""
     await broker.create_topic("t")
     await broker.subscribe("t", "s", acks=False)
     taken = Taken()

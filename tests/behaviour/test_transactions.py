@@ -144,7 +144,7 @@ async def test_an_abandoned_stage_expires_by_age(broker: Broker, clock: VirtualC
     await asyncio.sleep(3_590)
     await broker.stage("k", "t", [b"y"])
     await asyncio.sleep(20)
-    for late in (broker.commit("k"), broker.stage("k", "t", [b"z"])):  # never a part of it under the same key
+    for late in (broker.commit("k"), broker.stage("k", "t", [b"z"])):  # neither joins the commit
         with pytest.raises(StageLost, match="in time"):
             await late
     assert broker.stats("t").messages == 0

@@ -38,14 +38,14 @@ async def test_storage_is_a_choice_of_each_topic_and_a_publish_may_choose_otherw
     await broker.create_topic("memory", persistent=False)
     for topic in ("kept", "memory"):
         await broker.subscribe(topic, "readers")
-        await broker.publish(topic, [f"{topic}: as the topic says"])
+        await broker.publish(topic, [f"{topic}: by the topic"])
         await broker.publish(topic, [f"{topic}: on disk"], DISK)
         await broker.publish(topic, [f"{topic}: in memory"], MEMORY)
-    assert home.disk_holds(b"kept: as the topic says")
-    for text in (b"memory: as the topic says", b"kept: in memory", b"memory: in memory"):
+    assert home.disk_holds(b"kept: by the topic")
+    for text in (b"memory: by the topic", b"kept: in memory", b"memory: in memory"):
         assert not home.disk_holds(text)
     broker = await home.again(how)
-    assert await drain(await broker.consumer("kept", "readers")) == [b"kept: as the topic says", b"kept: on disk"]
+    assert await drain(await broker.consumer("kept", "readers")) == [b"kept: by the topic", b"kept: on disk"]
     assert await drain(await broker.consumer("memory", "readers")) == [b"memory: on disk"]
     with pytest.raises(AlreadyExists):
         await broker.create_topic("memory", persistent=True)
@@ -150,7 +150,7 @@ async def test_a_first_reader_of_a_transient_topic_gets_what_was_kept_in_memory(
 
 @pytest.mark.rows("G10")
 @in_loop
-async def test_a_repeat_of_a_transient_call_says_that_it_is_not_durable(home: Home):
+async def test_a_repeat_of_a_transient_call_is_answered_as_not_durable(home: Home):
     broker = await home.open()
     await broker.create_topic("t", persistent=False)
     options = PublishOptions(producer="p", sequence=0)
@@ -181,7 +181,7 @@ async def test_cancelled_expired_and_dropped_transient_messages_leave_right_coun
 
 
 @in_loop
-async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_go_on(home: Home):
+async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_continue(home: Home):
     broker = await home.open(cache_bytes=1 << 20)
     await broker.create_topic("memory", persistent=False)
     await broker.create_topic("disk")
@@ -196,7 +196,7 @@ async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_go
 
 
 def _not_parted(state, at_us, steps):
-    """As journals have it that were written before the operation was parted."""
+    """Return one entry, as in journals that were written before the operation was parted."""
     return [Entry(at_us, list(steps))]
 
 

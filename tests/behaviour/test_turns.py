@@ -1,4 +1,4 @@
-"""Many who wait: each message finds one of them at once, and the others are left in peace."""
+"""Many pulls that wait: each message wakes one of them at once, and the others sleep on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wherry.model.errors import CutOff, NotFound
 
 @contextmanager
 def looks() -> Iterator[mock.Mock]:
-    """Counts how often anybody looks for messages."""
+    """Count how often a pull looks for messages."""
     with mock.patch.object(leasing, "lease", wraps=leasing.lease) as counted:
         yield counted
 
@@ -29,7 +29,7 @@ def looks() -> Iterator[mock.Mock]:
 async def waiting(
     broker: wherry.Broker, name: str, count: int
 ) -> tuple[list[wherry.Consumer], list[asyncio.Task[wherry.Delivery]]]:
-    """So many consumers of a subscription of `t`, each with a pull of one message that waits."""
+    """Return so many consumers of a subscription of `t`, each with a pull of one message that waits."""
     consumers = [await broker.consumer("t", name) for _ in range(count)]
     pulls = [asyncio.create_task(consumer.pull(1, wait_ms=None)) for consumer in consumers]
     await asyncio.sleep(0.001)
@@ -66,7 +66,7 @@ def test_a_message_is_looked_for_by_one_of_many_that_wait(assignment: str):
 
 
 @in_virtual_time
-async def test_those_who_wait_are_served_in_the_order_they_came(broker: wherry.Broker, clock: LoopClock):
+async def test_pulls_that_wait_are_served_in_the_order_they_came(broker: wherry.Broker, clock: LoopClock):
     await broker.create_topic("t", partitions=1)
     await broker.subscribe("t", "readers", assignment="shared")
     _, pulls = await waiting(broker, "readers", 50)
@@ -84,11 +84,13 @@ async def test_those_who_wait_are_served_in_the_order_they_came(broker: wherry.B
 
 
 @in_virtual_time
-async def test_one_who_was_called_and_cancelled_leaves_the_message_to_the_next(broker: wherry.Broker, clock: LoopClock):
+async def test_a_pull_that_was_woken_and_cancelled_leaves_the_message_to_the_next(
+    broker: wherry.Broker, clock: LoopClock
+):
     await broker.create_topic("t", partitions=1)
     await broker.subscribe("t", "readers")
     _, pulls = await waiting(broker, "readers", 5)
-    await broker.publish("t", [b"x"])  # it has called the first, which has not run yet
+    await broker.publish("t", [b"x"])  # the publish has woken the first pull, which has not run yet
     for number in range(3):
         pulls[number].cancel()
     await asyncio.sleep(0.001)
@@ -98,7 +100,7 @@ async def test_one_who_was_called_and_cancelled_leaves_the_message_to_the_next(b
 
 
 @in_virtual_time
-async def test_a_message_too_large_for_one_that_holds_something_goes_to_the_next(
+async def test_a_message_too_large_for_a_consumer_that_holds_some_is_given_to_the_next(
     broker: wherry.Broker, clock: LoopClock
 ):
     await broker.create_topic("t", partitions=1)
@@ -117,13 +119,13 @@ async def test_a_message_too_large_for_one_that_holds_something_goes_to_the_next
     await broker.publish("t", [b"." * 90, b"." * 90])
     await asyncio.sleep(0.001)
     assert ended([waits, *others]) == [1, 2]
-    await held.ack()  # room again, and the message that found nobody is there
+    await held.ack()  # room again, and the message that found no consumer is there
     await asyncio.sleep(0.001)
     assert ended([waits, *others]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("assignment", ["ordered", "exclusive"])
-def test_whoever_takes_a_partition_over_while_it_waits_gets_what_is_there(assignment: str):
+def test_a_consumer_that_takes_a_partition_over_while_it_waits_gets_what_is_there(assignment: str):
     @in_virtual_time
     async def test(broker: wherry.Broker, clock: LoopClock) -> None:
         await broker.create_topic("t", partitions=1)
@@ -170,7 +172,7 @@ async def test_a_due_time_calls_one_of_many(broker: wherry.Broker, clock: LoopCl
 
 
 @in_virtual_time
-async def test_a_key_that_is_free_again_calls_whoever_waits(broker: wherry.Broker, clock: LoopClock):
+async def test_a_key_that_is_free_again_wakes_a_pull_that_waits(broker: wherry.Broker, clock: LoopClock):
     await broker.create_topic("t", partitions=1)
     reader = await reader_of(broker, "t", key_order=True)
     await broker.publish("t", [Message(payload=b"1", key="k", id="one")])
@@ -186,7 +188,7 @@ async def test_a_key_that_is_free_again_calls_whoever_waits(broker: wherry.Broke
 
 
 @in_virtual_time
-async def test_those_who_wait_hear_that_their_subscription_or_their_consumer_is_gone(
+async def test_pulls_that_wait_raise_when_their_subscription_or_consumer_is_deleted(
     broker: wherry.Broker, clock: LoopClock
 ):
     await broker.create_topic("t")
@@ -257,7 +259,7 @@ SUBSCRIPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(1, 6))])
-def test_every_message_finds_somebody_at_once_whoever_comes_goes_and_gives_up(seed: int):
+def test_every_message_is_delivered_at_once_while_consumers_come_leave_and_give_up(seed: int):
     @in_virtual_time
     async def test(broker: wherry.Broker, clock: LoopClock) -> None:
         random = Random(seed)
@@ -287,8 +289,8 @@ def test_every_message_finds_somebody_at_once_whoever_comes_goes_and_gives_up(se
 
 
 @pytest.mark.parametrize("assignment", ["shared", "balanced", "ordered"])
-def test_those_who_never_give_up_get_every_message_the_moment_it_is_there(assignment: str):
-    """No pull here ends by its time, so a call that is lost would leave its message where it is."""
+def test_pulls_that_never_give_up_get_every_message_the_moment_it_is_there(assignment: str):
+    """Use pulls that do not end by time, so that a wake-up that is lost would leave its message where it is."""
 
     @in_virtual_time
     async def test(broker: wherry.Broker, clock: LoopClock) -> None:
@@ -301,7 +303,7 @@ def test_those_who_never_give_up_get_every_message_the_moment_it_is_there(assign
             consumer = await broker.consumer("t", "readers")
             while True:
                 pull = asyncio.create_task(consumer.pull(1, wait_ms=None))
-                if random.random() < 0.5:  # often in the very step in which it was called
+                if random.random() < 0.5:  # often in the very step in which the pull was woken
                     await asyncio.sleep(random.choice([0, 0, 0.001]))
                     pull.cancel()
                 try:
@@ -339,7 +341,7 @@ def test_those_who_never_give_up_get_every_message_the_moment_it_is_there(assign
 
 
 @in_virtual_time
-async def test_a_default_name_is_one_that_nobody_chose(broker: wherry.Broker, clock: LoopClock):
+async def test_a_default_name_is_one_that_no_consumer_chose(broker: wherry.Broker, clock: LoopClock):
     await broker.create_topic("t")
     await broker.subscribe("t", "readers")
     for name in ("consumer-2", "consumer-3"):
@@ -361,7 +363,9 @@ async def test_credit_ends_at_its_bound_and_is_not_forgotten(broker: wherry.Brok
 
 
 @in_virtual_time
-async def test_a_lease_that_ends_in_the_grave_gives_its_room_to_whoever_waits(broker: wherry.Broker, clock: LoopClock):
+async def test_a_lease_that_ends_in_dead_letters_gives_its_room_to_a_pull_that_waits(
+    broker: wherry.Broker, clock: LoopClock
+):
     await broker.create_topic("t")
     await broker.subscribe("t", "s", lease_ms=500, retry=wherry.Retry(attempts=1))
     consumer = await broker.consumer("t", "s", buffer_messages=1)
@@ -373,7 +377,7 @@ async def test_a_lease_that_ends_in_the_grave_gives_its_room_to_whoever_waits(br
 
 
 @in_virtual_time
-async def test_a_commit_that_only_acks_gives_its_room_to_whoever_waits(broker: wherry.Broker, clock: LoopClock):
+async def test_a_commit_that_only_acks_gives_its_room_to_a_pull_that_waits(broker: wherry.Broker, clock: LoopClock):
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
     consumer = await broker.consumer("t", "s", buffer_messages=1)
@@ -389,7 +393,7 @@ async def test_a_commit_that_only_acks_gives_its_room_to_whoever_waits(broker: w
 
 
 @in_virtual_time
-async def test_nothing_is_remembered_for_those_who_only_look(broker: wherry.Broker, clock: LoopClock):
+async def test_nothing_is_kept_for_pulls_that_do_not_wait(broker: wherry.Broker, clock: LoopClock):
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
     for _ in range(100):

@@ -51,7 +51,7 @@ class Web:
     """The number of the connection that requests seem to come over."""
 
     async def ask(self, line: str, body: Any = None, **headers: str) -> Reply:
-        """`GET /v1/topics`, with a value as JSON or bytes as they are; `_` in the name of a header is `-`."""
+        """Ask `GET /v1/topics`, with a value as JSON or bytes as they are; `_` in the name of a header is `-`."""
         answer = await self.answer(line, body, **headers)
         assert isinstance(answer, Response)
         return Reply(
@@ -73,20 +73,20 @@ class Web:
         return found
 
     async def good(self, line: str, body: Any = None, **headers: str) -> Any:
-        """What a call says that must succeed."""
+        """Return the answer to a call that must succeed."""
         reply = await self.ask(line, body, **headers)
         assert reply.status < 300, (line, reply.status, reply.body)
         return reply.json() if reply.kind == JSON else reply.body
 
     async def jobs(self) -> None:
-        """A topic of two partitions with a subscription, and three messages on their way."""
+        """Make a topic of two partitions with a subscription, and publish three messages."""
         await self.good("PUT /v1/topics/jobs", {"partitions": 2})
         await self.good("PUT /v1/topics/jobs/subscriptions/workers", {"lease_ms": 60_000})
         messages = [{"payload": f"m{number}", "id": f"m{number}", "key": "k"} for number in range(3)]
         await self.good("POST /v1/topics/jobs/messages?partition=0", messages)
 
     async def receipts(self, count: int = 1_000, **query: str) -> list[str]:
-        """What a pull gives to settle."""
+        """Pull, and return the receipts."""
         more = "".join(f"&{name}={value}" for name, value in query.items())
         pulled = await self.good(f"POST /v1/topics/jobs/subscriptions/workers/pull?messages={count}{more}")
         return [message["receipt"] for message in pulled["messages"]]
@@ -94,7 +94,7 @@ class Web:
 
 @asynccontextmanager
 async def web(clock: VirtualClock | None = None, **more: Any) -> AsyncIterator[Web]:
-    """HTTP over a broker in memory."""
+    """Serve HTTP over a broker in memory."""
     broker = await start(MemoryEngine(), None, clock or VirtualClock())
     found = Web(broker, **more)
     try:
@@ -117,5 +117,5 @@ def with_jobs(test: Callable[[Web], Awaitable[None]]) -> Callable[[], None]:
 
         asyncio.run(main())
 
-    del run.__wrapped__  # pytest would take its argument for a fixture
+    del run.__wrapped__  # pytest would take the argument of the test for a fixture
     return run

@@ -37,7 +37,7 @@ TestBody: TypeAlias = Callable[..., Awaitable[None]]
 
 
 class VirtualClock:
-    """Implements `wherry.Clock`; moves when it is told to."""
+    """A `wherry.Clock` that the tests advance."""
 
     def __init__(self, seed: int = 7) -> None:
         self._wall_us = START_MS * 1000
@@ -58,12 +58,12 @@ class VirtualClock:
         return self._wall_us // 1000
 
     def advance(self, ms: int) -> None:
-        """Time passes."""
+        """Advance both clocks."""
         self._wall_us += ms * 1000
         self._steady_ms += ms
 
     def set_wall(self, ms: int) -> None:
-        """Somebody sets the wall clock; the steady one does not notice."""
+        """Set the wall clock as an administrator may; the steady clock does not change."""
         self._wall_us = ms * 1000
 
 
@@ -95,30 +95,30 @@ class Home:
         self._broker: wherry.Broker | None = None
 
     async def open(self, *, cache_bytes: int = 64 << 20) -> wherry.Broker:
-        """A broker on the directory."""
+        """Start a broker on the directory."""
         files = RealFiles(self.path)
         self._broker = await start(self._engine(files), files, self.clock, cache_bytes=cache_bytes)
         return self._broker
 
     @staticmethod
     def _engine(files: RealFiles) -> DiskEngine:
-        """With small journal files, since a crash copies them."""
+        """Make an engine with small journal files, since a crash copies them."""
         return DiskEngine(files, file_bytes=4 << 20, entry_bytes_max=3 << 20, reserve_bytes=1 << 20)
 
     async def close(self) -> None:
-        """A clean end."""
+        """Audit the state, and close the broker."""
         if self._broker is not None:
             broker, self._broker = self._broker, None
             audit(broker.shard.state)
             await broker.close()
 
     async def again(self, how: str = "crashed", *, cache_bytes: int = 64 << 20) -> wherry.Broker:
-        """The broker after a restart. A crash is the directory as it lies, copied under the open broker."""
+        """Restart the broker. A crash is the directory as it is, copied under the open broker."""
         assert self._broker is not None
         if how.startswith("checkpointed"):
             await self._broker.checkpoint()
         committer = self._broker.shard.committer
-        await committer.wait(committer.submitted)  # what nobody waited for, such as the end of a lease
+        await committer.wait(committer.submitted)  # entries that no call waited for, such as the end of a lease
         left = snapshot.digest(self._broker.shard.state)
         if how != "closed":
             self.path = self._copy()
@@ -130,11 +130,11 @@ class Home:
 
     def _copy(self) -> Path:
         self._copies += 1
-        partial = shutil.ignore_patterns(f"*{PARTIAL_SUFFIX}")  # one may get its name while we copy
+        partial = shutil.ignore_patterns(f"*{PARTIAL_SUFFIX}")  # a partial file may get its name while we copy
         return Path(shutil.copytree(self.path, self._root / f"copy-{self._copies}", ignore=partial))
 
     async def journal(self) -> list[ops.AnyOp]:
-        """Every operation that the journal has now."""
+        """Return every operation that the journal has now."""
         engine = self._engine(RealFiles(self._copy()))
         writer = await engine.open()
         found = [op async for record in engine.read(1) for op in codec.decode(record.body).ops]
@@ -142,7 +142,7 @@ class Home:
         return found
 
     def disk_holds(self, needle: bytes) -> bool:
-        """Whether some file of the directory has these bytes."""
+        """Return whether some file of the directory has these bytes."""
         return any(needle in path.read_bytes() for path in self.path.rglob("*") if path.is_file())
 
 
@@ -183,7 +183,7 @@ def in_virtual_time(test: TestBody) -> Callable[..., None]:
 
 
 async def drain(consumer: wherry.Consumer, *, batch: int = 1_000) -> list[bytes]:
-    """Everything that is ready, acked as it comes."""
+    """Return everything that is ready, acked as it comes."""
     seen: list[bytes] = []
     while True:
         delivery = await consumer.pull(batch)
@@ -194,11 +194,11 @@ async def drain(consumer: wherry.Consumer, *, batch: int = 1_000) -> list[bytes]
 
 
 async def reader_of(broker: wherry.Broker, topic: str, name: str = "readers", /, **fields: object) -> wherry.Consumer:
-    """A consumer of a subscription that is made for it."""
+    """Make a subscription, and return a consumer of it."""
     await broker.subscribe(topic, name, **fields)
     return await broker.consumer(topic, name)
 
 
 def bodies(count: int, prefix: str = "m") -> list[bytes]:
-    """So many different small messages."""
+    """Return so many different small messages."""
     return [f"{prefix}{number}".encode() for number in range(count)]

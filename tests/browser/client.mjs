@@ -34,20 +34,20 @@ class Socket {
     this.onclose({ code: 1006, reason: "" });
   }
 
-  /** What a broker says to each frame that asks for a receipt. */
+  /** Send the receipt that a broker sends to each frame that asks for one. */
   confirms(pattern = /^/) {
-    for (const frame of this.heard(pattern)) {
+    for (const frame of this.framesSent(pattern)) {
       const receipt = /\nreceipt:(.*)\n/.exec(frame)?.[1];
-      if (receipt !== undefined) this.says(`RECEIPT\nreceipt-id:${receipt}\n\n\0`);
+      if (receipt !== undefined) this.deliver(`RECEIPT\nreceipt-id:${receipt}\n\n\0`);
     }
   }
 
-  says(text, size = Infinity) {
+  deliver(text, size = Infinity) {
     const bytes = typeof text === "string" ? encoder.encode(text) : text;
     for (let at = 0; at < bytes.length; at += size) this.onmessage({ data: bytes.slice(at, at + size).buffer });
   }
 
-  heard(pattern) {
+  framesSent(pattern) {
     return this.sent.filter((frame) => pattern.test(frame));
   }
 }
@@ -57,7 +57,7 @@ async function fresh(options = {}) {
   const url = "http://broker.test";
   const client = connect({ url, WebSocket: Socket, transport: "websocket", backoffMs: 1, ...options });
   await turn();
-  Socket.all[0].says("CONNECTED\nversion:1.2\n\n\0");
+  Socket.all[0].deliver("CONNECTED\nversion:1.2\n\n\0");
   await client.opened();
   return client;
 }
@@ -72,8 +72,8 @@ async function again() {
 
 async function greeted() {
   const socket = Socket.all.at(-1);
-  while (!socket.heard(/^CONNECT/).length) await turn();
-  socket.says("CONNECTED\nversion:1.2\n\n\0");
+  while (!socket.framesSent(/^CONNECT/).length) await turn();
+  socket.deliver("CONNECTED\nversion:1.2\n\n\0");
   return socket;
 }
 
@@ -97,7 +97,7 @@ const cases = {
       const got = [];
       client.subscribe("/topic/a", (message) => void got.push(message), { id: "s", ack: "auto" });
       const text = `${MESSAGE}content-length:5\n\na\0b\0c\0${MESSAGE.replaceAll("\n", "\r\n")}\r\nü\0\n\n`;
-      Socket.all[0].says(text, size);
+      Socket.all[0].deliver(text, size);
       assert.deepEqual(got.map((message) => message.text()), ["a\0b\0c", "ü"]);
       assert.equal(got[0].headers.note, "a:b\\c\nd");
       assert.equal(got[0].ack(), false);
@@ -110,17 +110,17 @@ const cases = {
     let settled = 0;
     const first = client.publish("/queue/q", "one").then(() => (settled += 1));
     const second = client.publish("/queue/q", "two").then(() => (settled += 1));
-    Socket.all[0].says("RECEIPT\nreceipt-id:p1\n\n\0");
+    Socket.all[0].deliver("RECEIPT\nreceipt-id:p1\n\n\0");
     await first;
     assert.deepEqual([settled, client.pending], [1, 1]);
     Socket.all[0].onclose({ code: 1006, reason: "" });
     while (Socket.all.length < 2) await turn();
     await turn();
-    Socket.all[1].says("CONNECTED\nversion:1.2\n\n\0");
+    Socket.all[1].deliver("CONNECTED\nversion:1.2\n\n\0");
     await turn();
-    const again = Socket.all[1].heard(/^SEND/);
-    assert.deepEqual(again, Socket.all[0].heard(/^SEND/).slice(1));
-    Socket.all[1].says("RECEIPT\nreceipt-id:p2\n\n\0");
+    const again = Socket.all[1].framesSent(/^SEND/);
+    assert.deepEqual(again, Socket.all[0].framesSent(/^SEND/).slice(1));
+    Socket.all[1].deliver("RECEIPT\nreceipt-id:p2\n\n\0");
     await second;
     assert.equal(client.pending, 0);
     await client.close({ withinMs: 0 });
@@ -132,11 +132,11 @@ const cases = {
     client.addEventListener("error", ({ detail }) => errors.push(detail.message));
     const bad = client.publish("/nowhere", "x");
     const good = client.publish("/queue/q", "y");
-    Socket.all[0].says("ERROR\nmessage:Unknown destination\nreceipt-id:p1\n\n/nowhere\0");
+    Socket.all[0].deliver("ERROR\nmessage:Unknown destination\nreceipt-id:p1\n\n/nowhere\0");
     await assert.rejects(bad, /Unknown destination: \/nowhere/);
     while (Socket.all.length < 2) await turn();
     await turn();
-    Socket.all[1].says("CONNECTED\nversion:1.2\n\n\0RECEIPT\nreceipt-id:p2\n\n\0");
+    Socket.all[1].deliver("CONNECTED\nversion:1.2\n\n\0RECEIPT\nreceipt-id:p2\n\n\0");
     await good;
     assert.equal(errors.length, 1);
     await client.close({ withinMs: 0 });
@@ -149,7 +149,7 @@ const cases = {
     assert.equal(Socket.all[0].url, "ws://broker.test/ws");
     assert.deepEqual(Socket.all[0].protocols, ["v12.stomp"]);
     assert.match(Socket.all[0].sent[0], /^CONNECT\n[^]*passcode:wk_secret\n/);
-    Socket.all[0].says("ERROR\nmessage:Bad CONNECT\n\nAccess refused\0");
+    Socket.all[0].deliver("ERROR\nmessage:Bad CONNECT\n\nAccess refused\0");
     await assert.rejects(client.opened(), /Bad CONNECT: Access refused/);
     assert.equal(client.state, "closed");
     assert.throws(() => connect({ url: "http://wk_secret@broker.test" }), /no secrets/);
@@ -162,11 +162,11 @@ const cases = {
     client.subscribe("/queue/q", (message) => void got.push(message.redelivered), { id: "s" });
     const frame = (tag, again) =>
       `MESSAGE\nsubscription:s\nmessage-id:${tag}\nack:${tag}\nredelivered:${again}\nwherry-publish-id:u\n\nx\0`;
-    Socket.all[0].says(frame(1, false) + frame(2, false) + frame(3, true));
+    Socket.all[0].deliver(frame(1, false) + frame(2, false) + frame(3, true));
     await turn();
     assert.deepEqual(got, [false, true]);
-    assert.deepEqual(Socket.all[0].heard(/^ACK\nid:2/).length, 1);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/).length, 3);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK\nid:2/).length, 1);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/).length, 3);
     await client.close({ withinMs: 0 });
   },
 
@@ -178,7 +178,7 @@ const cases = {
       await turn();
       log.push(`end ${message.text()}`);
     }, { id: "s" });
-    Socket.all[0].says([1, 2].map((tag) => `MESSAGE\nsubscription:s\nmessage-id:${tag}\nack:${tag}\n\n${tag}\0`).join(""));
+    Socket.all[0].deliver([1, 2].map((tag) => `MESSAGE\nsubscription:s\nmessage-id:${tag}\nack:${tag}\n\n${tag}\0`).join(""));
     while (log.length < 4) await turn();
     assert.deepEqual(log, ["begin 1", "end 1", "begin 2", "end 2"]);
     await client.close({ withinMs: 0 });
@@ -201,7 +201,7 @@ const cases = {
     await client.close({ withinMs: 0 });
   },
 
-  async "what a listener of open says is sent once"() {
+  async "what a listener of open publishes is sent once"() {
     Socket.all.length = 0;
     const client = connect({ url: "http://broker.test", WebSocket: Socket, transport: "websocket", backoffMs: 1 });
     const early = client.publish("/queue/q", "early");
@@ -213,15 +213,15 @@ const cases = {
     early.catch(() => undefined);
     await turn();
     const first = await greeted();
-    assert.deepEqual(first.heard(/^SEND/).map((frame) => frame.slice(-6, -1)), ["early", "\nlate"]);
-    assert.equal(first.heard(/^SUBSCRIBE/).length, 1);
+    assert.deepEqual(first.framesSent(/^SEND/).map((frame) => frame.slice(-6, -1)), ["early", "\nlate"]);
+    assert.equal(first.framesSent(/^SUBSCRIBE/).length, 1);
     const second = await again();
-    assert.equal(second.heard(/^SEND/).length, 3);
-    assert.equal(second.heard(/^SUBSCRIBE/).length, 2);
+    assert.equal(second.framesSent(/^SEND/).length, 3);
+    assert.equal(second.framesSent(/^SUBSCRIBE/).length, 2);
     await client.close({ withinMs: 0 });
   },
 
-  async "who closes it in a listener of waiting has closed it"() {
+  async "a close in a listener of waiting closes the client"() {
     const client = await fresh();
     client.addEventListener("state", ({ detail }) => void (detail.state === "waiting" && client.close()));
     Socket.all[0].breaks();
@@ -239,14 +239,14 @@ const cases = {
       if (message.text() === "4") await new Promise(() => undefined);
     };
     client.subscribe("/queue/q", each, { id: "s" });
-    Socket.all[0].says(message(1, { id: "a" }));
-    await until(() => Socket.all[0].heard(/^NACK/).length === 1);
-    Socket.all[0].says(message(2, { id: "a" }));
-    await until(() => Socket.all[0].heard(/^ACK\nid:2/).length === 1);
-    Socket.all[0].says(message(3, { id: "a" }) + message(4, { id: "b" }) + message(5, { id: "b" }));
+    Socket.all[0].deliver(message(1, { id: "a" }));
+    await until(() => Socket.all[0].framesSent(/^NACK/).length === 1);
+    Socket.all[0].deliver(message(2, { id: "a" }));
+    await until(() => Socket.all[0].framesSent(/^ACK\nid:2/).length === 1);
+    Socket.all[0].deliver(message(3, { id: "a" }) + message(4, { id: "b" }) + message(5, { id: "b" }));
     await until(() => got.length === 3);
     assert.deepEqual(got, ["1", "2", "4"]);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/).length, 3);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/).length, 3);
     await client.close({ withinMs: 0 });
   },
 
@@ -254,12 +254,12 @@ const cases = {
     const client = await fresh();
     const got = [];
     client.subscribe("/queue/q", (message) => void got.push(message), { id: "s", ack: "client-individual" });
-    Socket.all[0].says(message(1, { id: "a" }) + message(2, { id: "b" }));
+    Socket.all[0].deliver(message(1, { id: "a" }) + message(2, { id: "b" }));
     assert.equal(got[0].ack(), true);
     const next = await again();
-    next.says(message(3, { id: "a" }) + message(4, { id: "b" }));
+    next.deliver(message(3, { id: "a" }) + message(4, { id: "b" }));
     assert.deepEqual(got.map((message) => message.text()), ["1", "2", "4"]);
-    assert.equal(next.heard(/^ACK\nid:3/).length, 1);
+    assert.equal(next.framesSent(/^ACK\nid:3/).length, 1);
     assert.equal(got[1].ack(), false);
     await client.close({ withinMs: 0 });
   },
@@ -268,15 +268,15 @@ const cases = {
     const client = await fresh();
     const got = [];
     client.subscribe("/queue/q", (message) => void got.push(message), { id: "s", ack: "client" });
-    Socket.all[0].says(message(1, { id: "a" }) + message(2, { id: "b" }) + message(3, { id: "a" }));
+    Socket.all[0].deliver(message(1, { id: "a" }) + message(2, { id: "b" }) + message(3, { id: "a" }));
     assert.equal(got.length, 2);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/), []);
     got[1].ack();
     const next = await again();
-    next.says(message(4, { id: "a" }) + message(5, { id: "c" }) + message(6, { id: "d" }));
+    next.deliver(message(4, { id: "a" }) + message(5, { id: "c" }) + message(6, { id: "d" }));
     assert.deepEqual(got.map((message) => message.text()), ["1", "2", "5", "6"]);
     got[3].nack();
-    next.says(message(7, { id: "c" }));
+    next.deliver(message(7, { id: "c" }));
     assert.equal(got.length, 5);
     await client.close({ withinMs: 0 });
   },
@@ -289,37 +289,37 @@ const cases = {
       begun.push(message.text());
       return new Promise((done) => (finish = done));
     }, { id: "s" });
-    Socket.all[0].says(message(1) + message(2) + message(3));
+    Socket.all[0].deliver(message(1) + message(2) + message(3));
     await until(() => begun.length === 1);
     const left = jobs.unsubscribe();
     await assert.rejects(jobs.ready, /s was unsubscribed/);
-    Socket.all[0].says(message(4));
+    Socket.all[0].deliver(message(4));
     await turn();
-    assert.deepEqual(Socket.all[0].heard(/^UNSUBSCRIBE/), []);
+    assert.deepEqual(Socket.all[0].framesSent(/^UNSUBSCRIBE/), []);
     finish();
-    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    await until(() => Socket.all[0].framesSent(/^UNSUBSCRIBE/).length === 1);
     assert.deepEqual(Socket.all[0].sent.slice(-2).map((frame) => frame.split("\n")[0]), ["ACK", "UNSUBSCRIBE"]);
     assert.throws(() => client.subscribe("/queue/q", () => 0, { id: "s" }), /subscription s exists/);
-    Socket.all[0].says(message(5));
+    Socket.all[0].deliver(message(5));
     Socket.all[0].confirms(/^UNSUBSCRIBE/);
     await left;
     assert.deepEqual(begun, ["1"]);
-    assert.equal(Socket.all[0].heard(/^ACK/).length, 1);
+    assert.equal(Socket.all[0].framesSent(/^ACK/).length, 1);
     client.subscribe("/queue/q", () => 0, { id: "s" });
     await client.close({ withinMs: 0 });
   },
 
-  async "unsubscribe by the handler itself waits for nobody, and its ack goes first"() {
+  async "unsubscribe by the handler itself waits for no handler, and its ack is sent first"() {
     const client = await fresh();
     let isDone = false;
     const jobs = client.subscribe("/queue/q", async () => {
       await jobs.unsubscribe();
       isDone = true;
     }, { id: "s" });
-    Socket.all[0].says(message(1) + message(2));
-    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    Socket.all[0].deliver(message(1) + message(2));
+    await until(() => Socket.all[0].framesSent(/^UNSUBSCRIBE/).length === 1);
     assert.equal(isDone, true);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/).length, 1);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/).length, 1);
     assert.match(Socket.all[0].sent.at(-2), /^ACK\nid:1/);
     await client.close({ withinMs: 0 });
   },
@@ -328,19 +328,19 @@ const cases = {
     const client = await fresh();
     const got = [];
     const jobs = client.subscribe("/queue/q", (message) => (got.push(message), new Promise(() => 0)), { id: "s" });
-    Socket.all[0].says(message(1));
+    Socket.all[0].deliver(message(1));
     await until(() => got.length === 1);
     const left = jobs.unsubscribe({ withinMs: 5 });
-    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    await until(() => Socket.all[0].framesSent(/^UNSUBSCRIBE/).length === 1);
     assert.equal(got[0].ack(), false);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/), []);
     const next = await again();
     await left;
-    assert.deepEqual(next.heard(/SUBSCRIBE/), []);
+    assert.deepEqual(next.framesSent(/SUBSCRIBE/), []);
     await client.close({ withinMs: 0 });
   },
 
-  async "what waits behind a slow handler goes with its connection"() {
+  async "what waits behind a slow handler is dropped with its connection"() {
     const client = await fresh();
     const begun = [];
     let finish;
@@ -348,20 +348,20 @@ const cases = {
       begun.push(message.text());
       return new Promise((done) => (finish = done));
     }, { id: "s" });
-    Socket.all[0].says(message(1) + message(2) + message(3));
+    Socket.all[0].deliver(message(1) + message(2) + message(3));
     await until(() => begun.length === 1);
     const next = await again();
     finish();
     await turn();
     assert.deepEqual(begun, ["1"]);
-    next.says(message(4, { id: 1, redelivered: true }) + message(5, { id: 2 }));
+    next.deliver(message(4, { id: 1, redelivered: true }) + message(5, { id: 2 }));
     await until(() => begun.length === 2);
     finish();
     await until(() => begun.length === 3);
     finish();
-    await until(() => next.heard(/^ACK/).length === 2);
+    await until(() => next.framesSent(/^ACK/).length === 2);
     assert.deepEqual(begun, ["1", "4", "5"]);
-    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    assert.deepEqual(Socket.all[0].framesSent(/^ACK/), []);
     await client.close({ withinMs: 0 });
   },
 
@@ -378,10 +378,10 @@ const cases = {
     const forgotten = owed.unsubscribe({ forget: true }).then(() => (isForgotten = true));
     await until(() => Socket.all.length === 2);
     const next = await greeted();
-    await until(() => next.heard(/^UNSUBSCRIBE/).length === 1);
+    await until(() => next.framesSent(/^UNSUBSCRIBE/).length === 1);
     assert.equal(isForgotten, false);
-    assert.match(next.heard(/^UNSUBSCRIBE/)[0], /\nid:s\ndestination:\/topic\/a\ndurable:true\n/);
-    assert.deepEqual(next.heard(/^SUBSCRIBE/), []);
+    assert.match(next.framesSent(/^UNSUBSCRIBE/)[0], /\nid:s\ndestination:\/topic\/a\ndurable:true\n/);
+    assert.deepEqual(next.framesSent(/^SUBSCRIBE/), []);
     next.confirms(/^UNSUBSCRIBE/);
     await forgotten;
     const late = client.subscribe("/topic/a", () => 0, { id: "s", durable: true });
@@ -392,7 +392,7 @@ const cases = {
     await assert.rejects(late.ready, /unsubscribed/);
   },
 
-  async "a publish that every connection is lost with goes alone, is refused in the end, and the others arrive"() {
+  async "a publish that every connection is lost with is sent alone, is refused in the end, and the others arrive"() {
     const client = await fresh({ backoffCapMs: 2 });
     const bad = client.publish("/queue/q", "bad");
     const good = ["one", "two"].map((body) => client.publish("/queue/q", body));
@@ -401,11 +401,11 @@ const cases = {
     for (let sends = 1; sends < 10; sends += 1) {
       const socket = await again();
       assert.equal(refused, null);
-      assert.equal(socket.heard(/^SEND/).length, sends < 5 ? 3 : 1);
+      assert.equal(socket.framesSent(/^SEND/).length, sends < 5 ? 3 : 1);
     }
     const last = await again();
     await assert.rejects(bad, /the connection was lost each of the 10 times that it was sent: the WebSocket closed/);
-    assert.deepEqual(last.heard(/\none\0$/).length, 1);
+    assert.deepEqual(last.framesSent(/\none\0$/).length, 1);
     last.confirms(/\none\0$/);
     await good[0];
     last.confirms(/\ntwo\0$/);
@@ -433,15 +433,15 @@ const cases = {
       await assert.rejects(publish(body), /the body is (Blob|Map|Set|Promise|Function|BigInt|Symbol); allowed/);
     }
     await assert.rejects(client.publishJson("/queue/q", undefined), /the body is Undefined; allowed/);
-    assert.deepEqual([client.pending, Socket.all[0].heard(/^SEND/)], [0, []]);
+    assert.deepEqual([client.pending, Socket.all[0].framesSent(/^SEND/)], [0, []]);
     for (const body of [{ a: 1 }, [1], null, 7, false, new Date(0)]) publish(body).catch(() => undefined);
     client.publishJson("/queue/q", "text").catch(() => undefined);
-    const bodies = Socket.all[0].heard(/^SEND/).map((frame) => frame.slice(frame.indexOf("\n\n") + 2, -1));
+    const bodies = Socket.all[0].framesSent(/^SEND/).map((frame) => frame.slice(frame.indexOf("\n\n") + 2, -1));
     assert.deepEqual(bodies, ['{"a":1}', "[1]", "null", "7", "false", '"1970-01-01T00:00:00.000Z"', '"text"']);
     await client.close({ withinMs: 0 });
   },
 
-  async "where a page has no origin, or the url is none, that is said"() {
+  async "where a page has no origin, or the url is none, that is an error"() {
     assert.throws(() => new Client(), /url is missing/);
     globalThis.location = { origin: "null" };
     assert.throws(() => connect(), /url is missing/);
@@ -454,7 +454,7 @@ const cases = {
     assert.throws(() => connect(pigeon), /transport is pigeon; allowed: auto/);
   },
 
-  async "a page that polls goes back to a WebSocket, tries one now and then, and ends its session when it is left"() {
+  async "a page that polls returns to a WebSocket, tries one now and then, and ends its session when it is left"() {
     let isBlocked = true;
     let tries = 0;
     class Blocked extends Socket {
@@ -481,24 +481,24 @@ const cases = {
       return new Promise((_, failed) => signal.addEventListener("abort", () => failed(signal.reason)));
     };
     const CONNECTED = "CONNECTED\nversion:1.2\n\n\0";
-    const hear = {};
-    globalThis.addEventListener = (name, call) => (hear[name] = call);
-    globalThis.removeEventListener = (name) => delete hear[name];
+    const listeners = {};
+    globalThis.addEventListener = (name, call) => (listeners[name] = call);
+    globalThis.removeEventListener = (name) => delete listeners[name];
     Socket.all.length = 0;
     const client = connect({ url: "http://broker.test", WebSocket: Blocked, fetch: sessions, backoffMs: 1, probeMs: 20 });
     await client.opened();
     assert.equal(client.transport, "polling");
     await until(() => tries >= 4); // while it polls
     assert.equal(client.transport, "polling");
-    hear.pagehide();
+    listeners.pagehide();
     assert.equal(calls.at(-1), "DELETE /v1/stomp/sessions/x");
     await until(() => client.transport === "polling");
     isBlocked = false;
-    await until(() => Socket.all.some((socket) => socket.heard(/^CONNECT/).length));
-    Socket.all.find((socket) => socket.heard(/^CONNECT/).length).says(CONNECTED);
+    await until(() => Socket.all.some((socket) => socket.framesSent(/^CONNECT/).length));
+    Socket.all.find((socket) => socket.framesSent(/^CONNECT/).length).deliver(CONNECTED);
     assert.equal(client.transport, "websocket");
     await client.close({ withinMs: 0 });
-    assert.deepEqual(hear, {});
+    assert.deepEqual(listeners, {});
     delete globalThis.addEventListener;
     delete globalThis.removeEventListener;
   },

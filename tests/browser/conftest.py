@@ -34,12 +34,12 @@ class NodeProcess:
         assert self._process.stdout is not None
         while "Ctrl-C" not in (line := self._process.stdout.readline()):
             assert line, log.read_text()
-        said = [json.loads(line) for line in log.read_text().splitlines()]
-        self.url = next(line for line in said if line["message"] == "ready")["url"]
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        self.url = next(line for line in lines if line["message"] == "ready")["url"]
         return self
 
     def kill(self) -> None:
-        """As by `kill -9`."""
+        """Kill the node as by `kill -9`."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

@@ -11,10 +11,10 @@ TYPESCRIPT = "typescript@5.9.3"
 
 
 def stompjs() -> Path:
-    """The folder of the package."""
+    """Return the folder of the package."""
     return node_modules(STOMPJS) / "@stomp" / "stompjs"
 
 
 def tsc() -> Path:
-    """The compiler of TypeScript, a script for node."""
+    """Return the compiler of TypeScript, a script for node."""
     return node_modules(TYPESCRIPT) / "typescript" / "bin" / "tsc"

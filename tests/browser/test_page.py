@@ -45,7 +45,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def tab(page_factory):
-    """A page of the node with a client that is connected."""
+    """Return a maker of pages of the node with a client that is connected."""
 
     def make(url, options=None, **more):
         page = page_factory(**more)
@@ -117,7 +117,7 @@ def test_bytes_escapes_and_headers_arrive_as_they_were(home, tab):
 @pytest.mark.rows("Q16", "Q9")
 def test_manual_acks_a_bad_destination_and_goodbye(home, tab):
     page = tab(home.node.url)
-    said = page.evaluate(
+    found = page.evaluate(
         """async () => {
           const seen = [];
           const manual = client.subscribe("/queue/manual", (m) => seen.push(m), { ack: "client-individual" });
@@ -134,13 +134,13 @@ def test_manual_acks_a_bad_destination_and_goodbye(home, tab):
           return [acked, refused, seen[1].text(), client.state, after];
         }"""
     )
-    assert said[0] == [True, False]
-    assert said[1].startswith("Unknown destination")
-    assert said[2:] == ["two", "closed", "this client is closed"]
+    assert found[0] == [True, False]
+    assert found[1].startswith("Unknown destination")
+    assert found[2:] == ["two", "closed", "this client is closed"]
 
 
 @pytest.mark.rows("Q16", "Q10")
-def test_where_the_page_has_no_websocket_it_polls(home, tab, page_factory):
+def test_a_page_without_websockets_polls(home, tab, page_factory):
     url = home.node.url
     page = page_factory()
     page.add_init_script("window.WebSocket = class { constructor() { throw new Error('blocked') } }")
@@ -158,7 +158,7 @@ def test_where_the_page_has_no_websocket_it_polls(home, tab, page_factory):
 
 
 @pytest.mark.rows("Q16", "Q9", "Q10")
-def test_a_page_that_polls_goes_back_to_a_websocket(home, tab, page_factory):
+def test_a_page_that_polls_returns_to_a_websocket(home, tab, page_factory):
     page = page_factory()
     page.add_init_script("window.Real = WebSocket; window.WebSocket = class { constructor() { throw new Error() } }")
     page.goto(f"{home.node.url}/healthz")
@@ -188,7 +188,7 @@ def test_a_page_that_is_left_ends_its_session(tmp_path, tab):
 
 @contextmanager
 def proxy_without_upgrades(port: int) -> Iterator[str]:
-    """Between a page and a node: what asks for an upgrade is refused, as by proxies that know no WebSocket."""
+    """Run a proxy between a page and a node that refuses upgrades, as proxies do that know no WebSocket."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def pump(source: socket.socket, target: socket.socket) -> None:
@@ -225,7 +225,7 @@ def proxy_without_upgrades(port: int) -> Iterator[str]:
 
 
 @pytest.mark.rows("Q16", "Q10")
-def test_where_a_proxy_blocks_websockets_it_polls(home, tab):
+def test_a_page_whose_proxy_blocks_websockets_polls(home, tab):
     with proxy_without_upgrades(home.node.port) as url:
         page = tab(url)
         assert page.transport == "polling"
@@ -237,7 +237,7 @@ def test_where_a_proxy_blocks_websockets_it_polls(home, tab):
 
 @pytest.mark.rows("Q16", "Q9")
 def test_a_page_from_elsewhere_needs_to_be_named(tmp_path, page_factory, home):
-    elsewhere = home.node.url  # another origin, since it has another port
+    elsewhere = home.node.url  # another origin, since the node has another port
     with served_node(tmp_path / "data", server=ServerSection(port=0, origins=(elsewhere,))) as node:
         page = page_factory()
         page.goto(f"{elsewhere}/healthz")
@@ -254,7 +254,7 @@ def test_a_page_from_elsewhere_needs_to_be_named(tmp_path, page_factory, home):
                 [node.node.url, transport],
             )
             assert found
-        # The other way round nobody was named.
+        # The other way round no file was named.
         page.goto(f"{node.node.url}/healthz")
         refused = page.evaluate(
             """async (url) => {
@@ -371,9 +371,9 @@ def test_stompjs_works_unchanged_in_a_page(home, page_factory):
             client.watchForReceipt("sub", () => client.publish(news));
             client.subscribe("/topic/js", (got) => { got.ack(); done(got); }, { ack: "client", receipt: "sub" });
           });
-          const said = [message.body, message.headers.a, client.connectedVersion];
+          const found = [message.body, message.headers.a, client.connectedVersion];
           await client.deactivate();
-          return said;
+          return found;
         }""",
         home.node.url.replace("http", "ws") + "/ws",
     )

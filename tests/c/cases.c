@@ -156,7 +156,7 @@ static void publish_and_confirm(void) {
     }
     is_refused(wherry_publish(client, "none", many, 1, NULL, NULL, SOON_MS, &error), "not-found", "");
     CHECK(error.status == 404 && error.id != 0);
-    publish(client, "the connection goes on");
+    publish(client, "the connection continues");
     wherry_close(client, SOON_MS);
 }
 
@@ -492,7 +492,7 @@ static void released_on_goodbye(void) {
     struct wherry_delivery delivery;
     publish(client, "held");
     received(client, stream);
-    wherry_close(client, SOON_MS); /* says goodbye: no attempt is counted */
+    wherry_close(client, SOON_MS); /* leaves in order: no attempt is counted */
     client = connected(NULL);
     stream = subscribed(client, "w", 10, 0, NULL);
     delivery = received(client, stream);
@@ -607,7 +607,7 @@ static void held_bytes_are_bounded(void) {
     client = connected(&options);
     stream = subscribed(client, "w", 1000, 0, "{\"start\": \"earliest\"}");
     pause_ms(LITTLE_MS);
-    /* Calls wait for their answers behind messages that nobody takes: that is said, and nothing more is read. */
+    /* Calls wait for their answers behind messages that are not taken: that is reported, and nothing more is read. */
     for (each = 0; (result = wherry_call(client, "GET", topic_path, NULL, NULL, SOON_MS, &error)) == WHERRY_OK;)
         CHECK(++each < 100);
     CHECK(result == WHERRY_FULL && strcmp(error.field, "held_bytes_max") == 0);
@@ -723,7 +723,7 @@ static void rights(void) { /* argument: a key that may publish to the topic of t
 
 /* -------------------------------------------------------------------------------------------- with a test beside it */
 
-static void say(const char *text) {
+static void print_line(const char *text) {
     printf("%s\n", text);
     fflush(stdout);
 }
@@ -789,7 +789,7 @@ static void consume_over_kills(void) {
     terms.credit = 20;
     terms.refill = 1;
     OK(wherry_subscribe(client, name, "w", &terms, &stream, SOON_MS, &error));
-    say("ready");
+    print_line("ready");
     while (!is_over) {
         struct wherry_delivery delivery = received(client, stream);
         int result = wherry_ack(client, &delivery, 1, SOON_MS, &error);
@@ -803,7 +803,7 @@ static void consume_over_kills(void) {
     wherry_close(client, SOON_MS);
 }
 
-/* Holds a message while the node is told to stop: settles it, is refused new work, and goes on at the next node. */
+/* Holds a message while the node stops: settles it, is refused new work, and continues at the next node. */
 static void a_drain(void) {
     struct wherry *client = with_topic("{}");
     struct wherry_message message = message_of("x");
@@ -811,7 +811,7 @@ static void a_drain(void) {
     uint32_t stream = subscribed(client, "w", 10, 0, "{}");
     publish_many(client, 3);
     delivery = received(client, stream);
-    say("holding");
+    print_line("holding");
     while (wherry_state(client) == WHERRY_STATE_OPEN) {
         int result = wherry_process(client, &error);
         CHECK(result == WHERRY_OK || result == WHERRY_LEAVING);

@@ -14,12 +14,12 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node."""
+    """Yield the address of a node."""
     with Running(tmp_path_factory.mktemp("c") / "data") as node:
         yield node.url
 
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"topic-{next(_numbers)}"

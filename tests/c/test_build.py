@@ -44,7 +44,7 @@ def test_the_library_has_the_functions_of_the_header_and_no_other_name(built):
 
 
 def test_nothing_global_can_be_written(built):
-    """Connections share nothing: the library has no data that changes."""
+    """Check the sections of the library: connections share nothing, so it has no data that changes."""
     lines = [line.split() for line in run("size", "-A", built / "build/wherry.o").splitlines()]
     sizes = {line[0]: int(line[1]) for line in lines if len(line) == 3 and line[1].isdigit()}
     assert sizes[".text"] > 0
@@ -73,7 +73,7 @@ def test_the_header_is_good_for_c_plus_plus(built, tmp_path):
     run(tmp_path / "only")
 
 
-def test_it_builds_with_tls(tmp_path):
+def test_the_library_builds_with_tls(tmp_path):
     need_openssl()
     run(tool("make"), "-C", CLIENT, f"BUILD={tmp_path}/build", "WHERRY_TLS=1")
     assert "Requires.private: openssl" in (tmp_path / "build/wherry.pc").read_text()
@@ -101,7 +101,7 @@ def test_the_programs_of_the_page_run_as_printed(url, tmp_path):
         assert client.stats("page").messages == 6_000
 
 
-def test_the_examples_do_what_they_say(url, topic):
+def test_the_examples_do_what_they_document(url, topic):
     publish, consume = (
         compiled(f"example-{name}", [CLIENT / "examples" / f"{name}.c", CLIENT / "wherry.c"], SANITIZED)
         for name in ("publish", "consume")

@@ -61,7 +61,7 @@ def test_rights_are_those_of_the_key(sanitized, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["publish_and_confirm", "push_and_ack", "a_loop_of_its_own"])
-def test_the_unix_socket_serves_it_too(sanitized, tmp_path, case):
+def test_the_unix_socket_serves_the_c_client_too(sanitized, tmp_path, case):
     path = tmp_path / "w.sock"
     with Running(tmp_path / "data", "--unix-socket", str(path)):
         run(sanitized, case, f"unix://{path}")
@@ -87,9 +87,9 @@ def test_tls_is_verified_and_large_messages_pass(over_tls, tls_url):
 
 
 def test_without_tls_in_the_build_https_is_refused(sanitized):
-    said = run(sanitized, "a_bad_server", "https://127.0.0.1:1").split("|")
-    assert said[:3] == ["-2", "invalid-input", "url"]
-    assert "WHERRY_TLS=1" in said[4]
+    printed = run(sanitized, "a_bad_server", "https://127.0.0.1:1").split("|")
+    assert printed[:3] == ["-2", "invalid-input", "url"]
+    assert "WHERRY_TLS=1" in printed[4]
 
 
 def test_memory_that_is_missing_is_an_error_and_nothing_leaks(url, topic):

@@ -159,7 +159,7 @@ def test_both_codecs_read_the_same_from_frames_that_are_a_little_wrong(program, 
 @pytest.mark.parametrize("inputs", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_no_bytes_of_a_server_harm_the_client(inputs):
     program = compiled("fuzz", [TESTS / "fuzz.c"], SANITIZED)
-    said = run(program, FILE, str(inputs), "1", patience_s=900).split()
-    assert int(said[0]) == inputs
-    assert int(said[2]) > 0
-    assert int(said[4]) > 0
+    printed = run(program, FILE, str(inputs), "1", patience_s=900).split()
+    assert int(printed[0]) == inputs
+    assert int(printed[2]) > 0
+    assert int(printed[4]) > 0

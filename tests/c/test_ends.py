@@ -44,9 +44,9 @@ def started(program: Path, case: str, url: str, argument: str, topic: str) -> It
 
 
 def ended(process: subprocess.Popen[str]) -> list[str]:
-    said, faults = process.communicate(timeout=PATIENCE_S)
+    printed, faults = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, faults
-    return said.split()
+    return printed.split()
 
 
 @pytest.mark.rows("Q17", "A2")
@@ -75,7 +75,7 @@ def test_nothing_confirmed_is_lost_when_the_node_is_killed_and_nothing_is_stored
 
 @pytest.mark.rows("Q17")
 @pytest.mark.parametrize("stop", ["kill", "drain"])
-def test_a_consumer_goes_on_at_the_next_node(program, tmp_path, stop):
+def test_a_consumer_continues_at_the_next_node(program, tmp_path, stop):
     flags = ("--port", str(free_port()))
     node = Running(tmp_path / "data", *flags).__enter__()
     try:
@@ -93,7 +93,7 @@ def test_a_consumer_goes_on_at_the_next_node(program, tmp_path, stop):
                     node = Running(tmp_path / "data", *flags).__enter__()
             assert node.ask("POST", "/v1/topics/jobs/messages", "end")[0] == 201
             acked = ended(process)
-        # An ack that is lost on the way back is carried out all the same: its message may be missing from the list.
+        # An ack whose answer is lost is carried out all the same: the list may miss its message.
         assert len(acked) == len(set(acked))
         assert set(acked) <= {*map(str, range(60)), "end"}
         status, text = node.ask("GET", "/v1/topics/jobs/subscriptions/w")
@@ -185,12 +185,12 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_server_that_refuses_or_is_none_is_told_apart(program, name, step):
+def test_a_server_that_refuses_differs_from_one_that_is_none(program, name, step):
     answer, wanted = REFUSALS[name]
     with serving(answer, step=step) as url:
-        said = run(program, "a_bad_server", url).rstrip("\n").split("|")
-    assert said[:4] == wanted
-    assert said[4]
+        printed = run(program, "a_bad_server", url).rstrip("\n").split("|")
+    assert printed[:4] == wanted
+    assert printed[4]
 
 
 BROKEN = {
@@ -213,32 +213,32 @@ BROKEN = {
 @pytest.mark.parametrize("field", BROKEN)
 def test_a_frame_that_breaks_a_rule_ends_the_connection_with_the_field(program, field):
     with serving(SWITCHED + HELLO, BROKEN[field]) as url:
-        said = run(program, "a_bad_server", url, "wait").split("|")
-    assert said[:3] == ["-5", "protocol", field]
+        printed = run(program, "a_bad_server", url, "wait").split("|")
+    assert printed[:3] == ["-5", "protocol", field]
 
 
 def test_a_server_that_is_silent_is_taken_for_gone_after_two_heartbeats(program):
     with serving(SWITCHED + HELLO, GOLDEN["subscribed"], is_silent=True) as url:
         began = time.monotonic()
-        said = run(program, "a_bad_server", url, "wait").split("|")
-    assert said[:2] == ["-5", "unavailable"]
-    assert "gone" in said[4]
+        printed = run(program, "a_bad_server", url, "wait").split("|")
+    assert printed[:2] == ["-5", "unavailable"]
+    assert "gone" in printed[4]
     assert 1.5 < time.monotonic() - began < 8
 
 
 def test_a_server_that_does_not_read_is_waited_for_without_work(program):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with serving(SWITCHED + HELLO, is_silent=True) as url:
-        said = run(program, "a_bad_server", url, "flood").split("|")
+        printed = run(program, "a_bad_server", url, "flood").split("|")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert said[:2] == ["-5", "unavailable"]
-    assert "gone" in said[4]
+    assert printed[:2] == ["-5", "unavailable"]
+    assert "gone" in printed[4]
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5, "it was busy for all of 2 s"
 
 
 def test_a_stream_that_moved_names_the_address(program):
     moved = frame(Kind.MOVED, 4, 1, GOLDEN["moved"][12:])
     with serving(SWITCHED + HELLO, moved) as url:
-        said = run(program, "a_bad_server", url, "wait").split("|")
-    assert said[:3] == ["-2", "moved", "topic"]
-    assert "https://b.example.org:7070" in said[4]
+        printed = run(program, "a_bad_server", url, "wait").split("|")
+    assert printed[:3] == ["-2", "moved", "topic"]
+    assert "https://b.example.org:7070" in printed[4]

@@ -29,7 +29,7 @@ int main(int count, char **given) {
     uint32_t stream, request;
     int each;
     CHECK(count == 3 && payload != NULL);
-    CHECK(wherry_connect(&client, given[1], NULL, SOON_MS, &error) == WHERRY_REFUSED); /* nobody vouches for the node */
+    CHECK(wherry_connect(&client, given[1], NULL, SOON_MS, &error) == WHERRY_REFUSED); /* no authority vouches for the node */
     CHECK(strcmp(error.field, "ca_file") == 0);
     options.ca_file = "none.pem";
     CHECK(wherry_connect(&client, given[1], &options, SOON_MS, &error) == WHERRY_REFUSED);

@@ -18,7 +18,7 @@ expect.set_options(timeout=WAIT_MS)
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A node without keys."""
+    """Yield a node without keys."""
     with served(tmp_path_factory.mktemp("node"), flight=FlightSection(enabled=False)) as found:
         yield found
 
@@ -48,7 +48,7 @@ def opened(browser: Browser) -> Iterator[Opening]:  # noqa: F811
         page = context.new_page()
         page.on("pageerror", lambda fault: faults.append(f"page: {fault}"))
         if quiet:
-            page.on("console", lambda said: faults.append(f"log: {said.text}") if said.type == "error" else None)
+            page.on("console", lambda entry: faults.append(f"log: {entry.text}") if entry.type == "error" else None)
         page.on("dialog", alerted)
         page.goto(f"{url}/console#/{place}")
         return page
@@ -60,5 +60,5 @@ def opened(browser: Browser) -> Iterator[Opening]:  # noqa: F811
 
 
 def folder() -> Path:
-    """Where the files of the console are."""
+    """Return the folder of the files of the console."""
     return Path(__file__).parents[2] / "src" / "wherry" / "console"

@@ -40,7 +40,7 @@ READERS: dict[str, list[str]] = {
 ITEMS = ["teapot", "oolong 100 g", "jasmine pearls", "gaiwan", "matcha whisk", "assam 250 g", "strainer"]
 TOWNS = ["Utrecht", "Graz", "Porto", "Malmö", "Kraków", "Cork", "Turin", "Lyon"]
 FAULTS = {
-    "card expired": "issuer said 54: expired card",
+    "card expired": "issuer answered 54: expired card",
     "address not found": "geocoder: no match for 'Lindenstr. 4711, 9999 Nowhere'",
     "gave up after 16 attempts": "HTTP 503 from ledger.internal after 10,000 ms",
 }
@@ -74,7 +74,7 @@ INVOICE = {
 
 
 def order(number: int) -> dict[str, Any]:
-    """An order as a shop would write it."""
+    """Make an order as a shop would write it."""
     lines: list[dict[str, Any]] = [
         {"item": random.choice(ITEMS), "count": random.randint(1, 4), "price": random.randint(4, 60)}
         for _ in range(random.randint(1, 4))
@@ -95,7 +95,7 @@ def order(number: int) -> dict[str, Any]:
 
 
 def invoice(number: int) -> dict[str, Any]:
-    """An invoice in Avro, its schema in a header."""
+    """Make an invoice in Avro, its schema in a header."""
     found = io.BytesIO()
     lines = [{"item": random.choice(ITEMS), "count": random.randint(1, 5)} for _ in range(3)]
     record = {
@@ -114,7 +114,7 @@ def invoice(number: int) -> dict[str, Any]:
 
 
 def small(topic: str, number: int) -> dict[str, Any]:
-    """What else is in the shop."""
+    """Make the other messages of the shop."""
     if topic.startswith("orders"):
         return order(number)
     if topic == "payments":
@@ -154,7 +154,7 @@ def mail(at_ms: int, number: int) -> dict[str, Any]:
 
 
 def prepare(url: str) -> None:
-    """Topics, subscriptions, what is scheduled, and what is dead."""
+    """Make topics, subscriptions, scheduled messages and dead letters."""
     random.seed(7)
     for topic, config in TOPICS.items():
         ask(url, f"PUT /v1/topics/{topic}", config)
@@ -199,7 +199,7 @@ RATES = {"orders.eu": 46, "orders.us": 21, "payments": 38, "shipments": 16, "tel
 
 
 def produce(url: str, topic: str, stop: threading.Event) -> None:
-    """A wave around its rate, a batch twice a second."""
+    """Publish a wave around the rate of the topic, a batch twice a second."""
     number, phase = 0, random.random() * 6
     while not stop.wait(0.5):
         wanted = RATES[topic] / 2 * (1 + 0.35 * math.sin(time.monotonic() / 17 + phase) + random.gauss(0, 0.06))
@@ -225,7 +225,7 @@ def consume(url: str, topic: str, name: str, consumer: str, stop: threading.Even
 
 
 def traffic(url: str, stop: threading.Event) -> list[threading.Thread]:
-    """All who publish and consume, each a thread until `stop`."""
+    """Start all threads that publish and consume until `stop`."""
     jobs: list[tuple[Any, ...]] = [(produce, url, topic, stop) for topic in RATES]
     for topic in (*RATES, "mails"):
         for name in READERS[topic]:

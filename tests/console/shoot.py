@@ -48,7 +48,7 @@ SHOTS = [
 
 @contextmanager
 def clients(node: Served) -> Iterator[None]:
-    """Three connections of AMQP, one of them with two channels, and two of STOMP with what they hold."""
+    """Open three connections of AMQP, one of them with two channels, and two of STOMP with what they hold."""
     amqp, stomps = node.node.amqp_url, node.node.stomp_url
     assert amqp is not None
     assert stomps is not None
@@ -71,7 +71,7 @@ def clients(node: Served) -> Iterator[None]:
             session.subscribe("/topic/prices.*", id="2", ack="auto")
         for _ in range(7):
             session.send("/queue/reports-1", "{}")
-        time.sleep(1)  # it has arrived
+        time.sleep(1)  # the message has arrived
         yield
 
 

@@ -1,4 +1,4 @@
-"""Who gets in, what keys on a keyboard do, and that nothing a stranger wrote becomes part of the page."""
+"""Which users get in, what keys on a keyboard do, and that nothing a stranger wrote becomes part of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOOM = '<img src=x onerror="alert(1)"><script>alert(2)</script>\'"><svg/onload=a
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    """A node that asks for keys, and the first of them."""
+    """Yield a node that asks for keys, and the first of them."""
     home = tmp_path_factory.mktemp("locked")
     with served(home, security=SecuritySection(keys="on"), flight=FlightSection(enabled=False)) as found:
         assert found.node.first_key is not None
@@ -87,7 +87,7 @@ def test_the_front_page_asks_for_a_key_and_a_sign_out_leaves_nothing(locked: tup
     assert page.evaluate("() => Object.keys(sessionStorage)") == []
 
 
-def test_one_path_by_keyboard_alone(node: Served, opened: Opening):
+def test_a_topic_is_created_and_published_to_by_keyboard_alone(node: Served, opened: Opening):
     url = node.node.url
     page = opened(url)
     keys = page.keyboard
@@ -142,7 +142,7 @@ def reach(page: Page, text: str) -> None:
 
 
 @pytest.mark.rows("A13")
-def test_what_strangers_wrote_is_shown_as_text(node: Served, opened: Opening):
+def test_payloads_of_strangers_are_shown_as_text(node: Served, opened: Opening):
     url = node.node.url
     name = "<b onclick=alert(4)>bold</b>"
     path = "%3Cb%20onclick%3Dalert%284%29%3Ebold%3C%2Fb%3E"

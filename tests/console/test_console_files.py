@@ -81,7 +81,7 @@ def test_the_console_is_small_and_needs_nothing_from_elsewhere():
 
 
 def luminance(colour: str) -> float:
-    """As WCAG 2 reckons it."""
+    """Return the luminance of a colour as WCAG 2 defines it."""
     text = colour.removeprefix("#")
     parts = [int(each * 2, 16) for each in text] if len(text) == 3 else [int(text[at : at + 2], 16) for at in (0, 2, 4)]
     linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]

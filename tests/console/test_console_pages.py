@@ -259,7 +259,7 @@ def test_dead_letters_by_reason_are_previewed_redriven_with_progress_and_discard
 
 
 @pytest.mark.rows("A11", "A12")
-def test_what_died_before_any_subscription_goes_back_and_a_wide_filter_says_so(node: Served, opened: Opening):
+def test_dead_letters_of_no_subscription_are_redriven_and_a_wide_filter_warns(node: Served, opened: Opening):
     url = node.node.url
     ask(url, "PUT /v1/topics/full", {"messages_max": 1, "overflow": "dead-letter"})
     ask(url, "PUT /v1/topics/full/subscriptions/s", {})
@@ -282,7 +282,7 @@ def test_what_died_before_any_subscription_goes_back_and_a_wide_filter_says_so(n
     expect(page.get_by_role("dialog")).to_contain_text("3 dead letters of s")
 
 
-def test_subscriptions_tell_who_is_slow_and_who_was_cut_off(node: Served, opened: Opening):
+def test_subscriptions_show_slow_consumers_and_those_that_were_cut_off(node: Served, opened: Opening):
     url = node.node.url
     ask(url, "PUT /v1/topics/slow", {"messages_max": 10})
     ask(url, "PUT /v1/topics/slow/subscriptions/idle", {})
@@ -379,7 +379,7 @@ def test_connections_of_amqp_are_listed_with_their_channels(node: Served, opened
         expect(page.get_by_role("table", name="Channels").locator("tbody tr")).to_have_count(1)
 
 
-def test_sessions_of_stomp_are_listed_with_what_they_hold_and_who_was_cut_off(node: Served, opened: Opening):
+def test_sessions_of_stomp_are_listed_with_what_they_hold_and_those_that_were_cut_off(node: Served, opened: Opening):
     url, place = node.node.url, urlsplit(node.node.stomp_url or "")
     with Stomp(place.port or 0) as good, Stomp(place.port or 0) as bad:
         for client in (good, bad):
@@ -403,7 +403,7 @@ def test_sessions_of_stomp_are_listed_with_what_they_hold_and_who_was_cut_off(no
         expect(page.get_by_role("table", name="Cut off")).to_contain_text("buffer overrun")
 
 
-def test_nothing_jumps_while_it_lives(node: Served, opened: Opening):
+def test_nothing_on_a_live_page_jumps(node: Served, opened: Opening):
     url = node.node.url
     for number in range(4):
         ask(url, f"PUT /v1/topics/calm-{number}", {})

@@ -92,7 +92,7 @@ def test_a_late_schedule_of_another_topic_is_dropped(node: Served, opened: Openi
 
 
 @pytest.mark.rows("A13")
-def test_newest_finds_what_lies_far_back_in_any_partition_and_goes_on(node: Served, opened: Opening):
+def test_newest_finds_what_is_far_back_in_any_partition_and_continues(node: Served, opened: Opening):
     url = node.node.url
     ask(url, "PUT /v1/topics/sparse", {})
     ask(url, "PUT /v1/topics/sparse/subscriptions/s", {})
@@ -214,7 +214,7 @@ def test_numbers_beyond_a_double_are_shown_as_they_were_written(node: Served, op
 
 
 @pytest.mark.rows("A4")
-def test_a_schedule_says_what_it_did_not_load_zooms_on_purpose_and_lets_go_of_what_came(node: Served, opened: Opening):
+def test_a_schedule_shows_what_it_did_not_load_zooms_on_purpose_and_drops_what_came(node: Served, opened: Opening):
     url = node.node.url
     now = int(time.time() * 1000)
     ask(url, "PUT /v1/topics/crowd", {"order": "timeline"})
@@ -249,7 +249,7 @@ def test_a_schedule_says_what_it_did_not_load_zooms_on_purpose_and_lets_go_of_wh
 
 
 @pytest.mark.rows("A11")
-def test_closing_a_redrive_stops_it_and_says_so(node: Served, opened: Opening):
+def test_closing_a_redrive_stops_it_and_shows_that(node: Served, opened: Opening):
     url = node.node.url
     ask(url, "PUT /v1/topics/closing", {})
     ask(url, "PUT /v1/topics/closing/subscriptions/s", {})
@@ -291,7 +291,7 @@ def test_times_topics_beyond_the_first_and_what_is_gone(node: Served, opened: Op
     page.wait_for_function(ring)
     ask(url, "DELETE /v1/topics/gone/subscriptions/s")
     page.wait_for_function(f"async () => !(await ({ring})())")
-    told = page.evaluate(
+    shown = page.evaluate(
         """async () => {
             const { ago, exact, setClock } = await import("/console/format.js");
             const at = Date.UTC(2026, 10, 15, 23, 11, 54);
@@ -301,7 +301,7 @@ def test_times_topics_beyond_the_first_and_what_is_gone(node: Served, opened: Op
             return [...found, ago(Date.now())];
         }"""
     )
-    assert told == ["16 Nov 2026, 00:11:54", "1.0 h ago", "just now"]
+    assert shown == ["16 Nov 2026, 00:11:54", "1.0 h ago", "just now"]
     expect(page.locator(".zone")).to_have_text("Times: Europe/Berlin")
     monkeypatch.setattr(sampling, "TOPICS_MAX", 1)
     expect(page.get_by_text("topics are shown and counted here")).to_contain_text("1 of ")

@@ -1,4 +1,4 @@
-"""The stream of figures: true, shared by all who watch, bounded, and cut to what its reader may see."""
+"""The stream of figures: true, shared by all readers, bounded, and cut to what its reader may see."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def watch(found: Web, **headers: str) -> Stream:
     return answer
 
 
-async def told(stream: Stream) -> tuple[str, Any]:
+async def next_event(stream: Stream) -> tuple[str, Any]:
     chunk = await anext(stream.chunks)
     head, _, data = chunk.decode().partition("\ndata: ")
     return head.removeprefix("event: "), msgspec.json.decode(data)
 
 
 async def leave(found: Web, *streams: Stream) -> None:
-    """What the connection does when its client is gone."""
+    """Close streams as the connection does when its client is gone."""
     for stream in streams:
         await stream.chunks.aclose()  # type: ignore[attr-defined]
         found.server.requests -= 1
@@ -45,8 +45,8 @@ async def test_figures_are_those_of_the_topic_and_count_deliveries(found: Web) -
     metrics.gauge("wherry_boats", "Boats", lambda: 3)
     metrics.count("wherry_cut_off", "Cut off", ("why",), lambda: {("slow",): 2, ("never",): 0})
     await found.receipts(2)
-    said = await found.good("GET /v1/figures")
-    (topic,) = said["topics"]
+    figures = await found.good("GET /v1/figures")
+    (topic,) = figures["topics"]
     (workers,) = topic["subscriptions"]
     assert (topic["name"], topic["messages"], topic["counters"]["published"]) == ("jobs", 3, 3)
     assert (workers["ready"], workers["leased"], workers["delivered"], workers["consumers"]) == (1, 2, 2, 1)
@@ -54,16 +54,16 @@ async def test_figures_are_those_of_the_topic_and_count_deliveries(found: Web) -
     assert {name: workers[name] for name in ("lag", "dead", "scheduled", "counters")} == {
         name: stats[name] for name in ("lag", "dead", "scheduled", "counters")
     }
-    assert said["broker"]["leases"] == 1
-    assert sum(said["broker"]["latency"]["delivery"]["counts"]) == 2
-    assert said["broker"]["gauges"] == {"wherry_boats": 3}
-    assert said["broker"]["tallies"] == [
+    assert figures["broker"]["leases"] == 1
+    assert sum(figures["broker"]["latency"]["delivery"]["counts"]) == 2
+    assert figures["broker"]["gauges"] == {"wherry_boats": 3}
+    assert figures["broker"]["tallies"] == [
         {"name": "wherry_cut_off", "about": "Cut off", "labels": {"why": "slow"}, "value": 2}
     ]
-    assert said["left_off"] == 0
+    assert figures["left_off"] == 0
 
 
-def test_what_is_scheduled_makes_nobody_look_late():
+def test_scheduled_messages_make_no_subscription_look_late():
     async def main() -> None:
         clock = VirtualClock()
         async with web(clock) as found:
@@ -78,13 +78,13 @@ def test_what_is_scheduled_makes_nobody_look_late():
             for order in ("fifo", "priority"):
                 await found.good(f"POST /v1/topics/{order}/messages", [{"payload": "now"}])
             clock.advance(10_000)
-            said = {
+            figures = {
                 topic["name"]: topic["subscriptions"][0] for topic in (await found.good("GET /v1/figures"))["topics"]
             }
-            assert {name: (each["ready"], each["lag_ms"]) for name, each in said.items()} == dict.fromkeys(
+            assert {name: (each["ready"], each["lag_ms"]) for name, each in figures.items()} == dict.fromkeys(
                 ("fifo", "timeline", "priority"), (1, 110_000)
             )
-            assert {name: each["ready_ms"] for name, each in said.items()} == {
+            assert {name: each["ready_ms"] for name, each in figures.items()} == {
                 "fifo": 10_000,
                 "timeline": 80_000,
                 "priority": None,
@@ -94,7 +94,7 @@ def test_what_is_scheduled_makes_nobody_look_late():
 
 
 @with_jobs
-async def test_refused_publishes_and_who_was_cut_off_are_told(found: Web) -> None:
+async def test_refused_publishes_and_cut_offs_are_shown(found: Web) -> None:
     Metrics(found.broker)
     await found.good("PUT /v1/topics/small", {"messages_max": 1})
     await found.good("PUT /v1/topics/small/subscriptions/s", {})
@@ -102,9 +102,9 @@ async def test_refused_publishes_and_who_was_cut_off_are_told(found: Web) -> Non
     assert (await found.ask("POST /v1/topics/small/messages", b"two")).status == 429
     await found.good("PUT /v1/topics/jobs/subscriptions/slow", {"buffer_messages": 1, "start": "latest"})
     await found.good("POST /v1/topics/jobs/messages", [{"payload": "x"}] * 5)
-    said = {topic["name"]: topic for topic in (await found.good("GET /v1/figures"))["topics"]}
-    assert said["small"]["refused"] == {"limit-reached": 1}
-    (removal,) = said["jobs"]["removals"]
+    figures = {topic["name"]: topic for topic in (await found.good("GET /v1/figures"))["topics"]}
+    assert figures["small"]["refused"] == {"limit-reached": 1}
+    (removal,) = figures["jobs"]["removals"]
     assert removal["subscription"] == "slow"
     assert "buffer" in removal["why"]
 
@@ -112,17 +112,17 @@ async def test_refused_publishes_and_who_was_cut_off_are_told(found: Web) -> Non
 @with_jobs
 async def test_all_viewers_share_one_look(found: Web) -> None:
     streams = [await watch(found) for _ in range(5)]
-    firsts = [await told(stream) for stream in streams]
+    firsts = [await next_event(stream) for stream in streams]
     assert {kind for kind, _ in firsts} == {"figures"}
     assert found.service.sampler.taken == 1
-    seconds = await asyncio.gather(*(told(stream) for stream in streams))
-    assert len({said["at_ms"] for _, said in seconds}) == 1
+    seconds = await asyncio.gather(*(next_event(stream) for stream in streams))
+    assert len({figures["at_ms"] for _, figures in seconds}) == 1
     assert found.service.sampler.taken == 2
     await leave(found, *streams)
     assert found.service.sampler.viewers == 0
     taken = found.service.sampler.taken
     await asyncio.sleep(sampling.SAMPLE_S * 1.5)
-    assert found.service.sampler.taken == taken, "nobody watches: nothing runs"
+    assert found.service.sampler.taken == taken, "no reader is left: nothing runs"
 
 
 @with_jobs
@@ -133,19 +133,19 @@ async def test_one_viewer_too_many_is_refused_and_the_others_stay(found: Web) ->
     assert f"{sampling.VIEWERS_MAX} watch" in reply.json()["detail"]
     await leave(found, streams.pop())
     streams.append(await watch(found))
-    assert (await told(streams[0]))[0] == "figures"
+    assert (await next_event(streams[0]))[0] == "figures"
     await leave(found, *streams)
 
 
 @with_jobs
 async def test_the_stream_ends_with_the_server(found: Web) -> None:
     stream = await watch(found)
-    await told(stream)
-    more = asyncio.ensure_future(told(stream))
+    await next_event(stream)
+    more = asyncio.ensure_future(next_event(stream))
     await asyncio.sleep(0)
     await found.server.close(0.1)
     assert (await more)[0] == "figures"
-    assert (await told(stream))[1]["code"] == "closed"
+    assert (await next_event(stream))[1]["code"] == "closed"
     await leave(found, stream)
 
 
@@ -153,8 +153,8 @@ async def test_the_stream_ends_with_the_server(found: Web) -> None:
 @with_keys
 async def test_figures_are_cut_to_what_the_caller_may_consume(found: Web, tokens: dict[str, str]) -> None:
     async def seen(name: str) -> tuple[list[str], bool]:
-        said = await found.good("GET /v1/figures", authorization=tokens[name])
-        return [topic["name"] for topic in said["topics"]], said["broker"] is not None
+        figures = await found.good("GET /v1/figures", authorization=tokens[name])
+        return [topic["name"] for topic in figures["topics"]], figures["broker"] is not None
 
     assert await seen("root") == (["bills", "orders.eu", "orders.us"], True)
     assert await seen("shop") == (["orders.eu", "orders.us"], False)
@@ -168,43 +168,43 @@ async def test_figures_are_cut_to_what_the_caller_may_consume(found: Web, tokens
 @with_keys
 async def test_a_stream_of_figures_ends_with_its_key(found: Web, tokens: dict[str, str]) -> None:
     stream = await watch(found, authorization=tokens["reader"])
-    assert [topic["name"] for topic in (await told(stream))[1]["topics"]] == ["orders.eu"]
+    assert [topic["name"] for topic in (await next_event(stream))[1]["topics"]] == ["orders.eu"]
     await found.broker.delete_key(key_of(found, "reader").id)
-    kind, said = await told(stream)
-    assert (kind, said["code"]) == ("problem", "unauthorized")
+    kind, figures = await next_event(stream)
+    assert (kind, figures["code"]) == ("problem", "unauthorized")
     await leave(found, stream)
 
 
-def test_a_thousand_topics_are_told_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch):
+def test_a_thousand_topics_are_shown_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sampling, "TOPICS_MAX", 3)
 
     async def main() -> None:
         async with web() as found:
             for number in range(5):
                 await found.good(f"PUT /v1/topics/t{number}", {})
-            said = await found.good("GET /v1/figures")
-            assert ([topic["name"] for topic in said["topics"]], said["left_off"]) == (["t0", "t1", "t2"], 2)
+            figures = await found.good("GET /v1/figures")
+            assert ([topic["name"] for topic in figures["topics"]], figures["left_off"]) == (["t0", "t1", "t2"], 2)
 
     asyncio.run(main())
 
 
 @with_jobs
 async def test_partitions_and_reasons_are_counted(found: Web) -> None:
-    said = (await found.good("GET /v1/topics/jobs/partitions"))["partitions"]
-    assert said[0] == {"partition": 0, "first_offset": 0, "next_offset": 3, "messages": 3, "lag": {"workers": 3}}
-    assert [each["partition"] for each in said] == [0, 1]
+    figures = (await found.good("GET /v1/topics/jobs/partitions"))["partitions"]
+    assert figures[0] == {"partition": 0, "first_offset": 0, "next_offset": 3, "messages": 3, "lag": {"workers": 3}}
+    assert [each["partition"] for each in figures] == [0, 1]
     assert (await found.good("GET /v1/topics/jobs/partitions?first=1&limit=1"))["partitions"][0]["partition"] == 1
     sub = "/v1/topics/jobs/subscriptions/workers"
     for reason, error in (("bad", "no such user"), ("bad", "no such user"), ("worse", "")):
         (receipt,) = await found.receipts(1)
         await found.good(f"POST {sub}/dead-letter", {"receipts": [receipt], "reason": reason, "error": error})
     await found.good("PATCH /v1/topics/jobs", {"messages_max": 10})
-    said = await found.good("GET /v1/topics/jobs/dead/reasons")
-    assert (said["count"], said["room"]) == (3, 10)
-    assert [(each["reason"], each["count"], each["errors"]) for each in said["reasons"]] == [
+    figures = await found.good("GET /v1/topics/jobs/dead/reasons")
+    assert (figures["count"], figures["room"]) == (3, 10)
+    assert [(each["reason"], each["count"], each["errors"]) for each in figures["reasons"]] == [
         ("bad", 2, {"no such user": 2}),
         ("worse", 1, {"": 1}),
     ]
-    assert said["reasons"][0]["first_ms"] <= said["reasons"][0]["last_ms"]
+    assert figures["reasons"][0]["first_ms"] <= figures["reasons"][0]["last_ms"]
     assert (await found.good("GET /v1/topics/jobs/dead/reasons?reason=wors"))["count"] == 1
     assert (await found.good("GET /v1/topics/jobs/dead/reasons?from_ms=3000000000000"))["reasons"] == []

@@ -37,64 +37,64 @@ AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def masked(opcode: int, payload: bytes) -> bytes:
-    """A frame of a WebSocket; its mask is zero, so the payload stands as it is."""
+    """Return a frame of a WebSocket; its mask is zero, so the payload stands as it is."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
     return bytes([0x80 | opcode]) + length + bytes(4) + payload
 
 
 def upgraded(port: int, rest: bytes = b"") -> socket.socket:
-    """A WebSocket; `rest` is sent together with the request for it."""
+    """Open a WebSocket; `rest` is sent together with the request for it."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     key = base64.b64encode(bytes(16)).decode()
     lines = ("GET /ws HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade")
     words = (*lines, f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")
     plain.sendall("\r\n".join(words).encode() + rest)
-    told = b""
-    while b"\r\n\r\n" not in told:
-        told += plain.recv(4_096)
-    assert b" 101 " in told
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += plain.recv(4_096)
+    assert b" 101 " in received
     return plain
 
 
 def stomp_socket(node: Node) -> socket.socket:
-    """Logged in over TCP."""
+    """Log in over TCP."""
     raw = Stomp(node.stomp_port or 0)
     raw.connect()
     return raw.socket
 
 
 def websocket(node: Node) -> socket.socket:
-    """Logged in over a WebSocket."""
+    """Log in over a WebSocket."""
     plain = upgraded(node.port)
     plain.sendall(masked(1, frame("CONNECT", accept_version="1.2", host="/")))
-    told = b""
-    while b"CONNECTED" not in told:
-        told += plain.recv(4_096)
+    received = b""
+    while b"CONNECTED" not in received:
+        received += plain.recv(4_096)
     return plain
 
 
 def amqp_socket(node: Node) -> socket.socket:
-    """Logged in, with a queue."""
+    """Log in, and declare a queue."""
     raw = Amqp(url_of(node)).opened()
     durable(raw, "flood")
     return raw._socket
 
 
 def native_socket(node: Node) -> socket.socket:
-    """Greeted over the native wire, with a topic."""
+    """Connect over the native wire, and create a topic."""
     plain = socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S)
     lines = (f"GET {PATH} HTTP/1.1", "Host: localhost", f"Upgrade: {PROTOCOL}", "Connection: Upgrade", "", "")
     plain.sendall("\r\n".join(lines).encode() + encode_hello(ClientHello()))
     plain.sendall(b"".join(map(bytes, encode_call(1, CallHead("PUT", "/v1/topics/native-flood"), [b"{}"]))))
-    told = b""
-    while b'"status":20' not in told:
-        told += plain.recv(4_096)
+    received = b""
+    while b'"status":20' not in received:
+        received += plain.recv(4_096)
     return plain
 
 
-class Said(Amqp):
-    """What a client would say on the wire, without one."""
+class SentBytes(Amqp):
+    """The bytes that a client would send, without a socket."""
 
     def __init__(self, call: Callable[[Amqp], None]) -> None:
         self._kept: list[bytes] | None = []
@@ -102,8 +102,8 @@ class Said(Amqp):
         self.all = b"".join(self._kept)
 
 
-PUBLISH = Said(lambda raw: raw.publish("flood", BODY, LASTING)).all
-DECLARE = Said(lambda raw: raw.call(1, QUEUE_DECLARE, b"\0\0" + short("flood") + b"\x02" + long(b""))).all
+PUBLISH = SentBytes(lambda raw: raw.publish("flood", BODY, LASTING)).all
+DECLARE = SentBytes(lambda raw: raw.call(1, QUEUE_DECLARE, b"\0\0" + short("flood") + b"\x02" + long(b""))).all
 
 
 class Flood(NamedTuple):
@@ -129,7 +129,7 @@ FLOODS = {
 
 @contextmanager
 def flooding(begun: socket.socket, again: bytes) -> Iterator[None]:
-    """While a thread sends without end, and another reads what is answered."""
+    """Send without end in a thread, and read what is answered in another."""
     chunk = again * max(1, (64 << 10) // len(again))
     is_over = threading.Event()
 
@@ -167,7 +167,7 @@ class Counted:
         handle = kind.data_received
 
         def data_received(connection: Any, data: bytes) -> None:
-            if not self._is_over:  # its turns are no longer counted either
+            if not self._is_over:  # turns after the count ended are not counted either
                 self.bytes[self._lap, id(connection)] += len(data)
             handle(connection, data)
 
@@ -184,16 +184,16 @@ class Counted:
         self._is_over = True
 
     def laps_more(self, count: int) -> None:
-        """Until the loop has made so many turns more."""
+        """Wait until the loop has made so many turns more."""
         end = self._lap + count
         until(lambda: self._lap >= end)
 
     @property
     def all(self) -> int:
-        """Handled since the start."""
+        """Return the bytes that were handled since the start."""
         return sum(list(self.bytes.values()))
 
     @property
     def most(self) -> int:
-        """In one turn of the loop."""
+        """Return the most bytes that were handled in one turn of the loop."""
         return max(self.bytes.values())

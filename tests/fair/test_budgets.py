@@ -1,4 +1,4 @@
-"""Who gets how much of the event loop: in the order of asking, and less beside others."""
+"""How much of the event loop each connection gets: in the order of asking, and less beside others."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def test_waiting_callbacks_are_called_one_in_a_turn_of_the_loop_in_order():
     assert len({lap for _, lap in seen}) == len(seen)
 
 
-def test_who_waits_stands_back_while_others_are_busy_and_is_not_forgotten(monkeypatch):
+def test_a_call_that_waits_stands_back_while_others_are_busy_and_is_not_forgotten(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 3600.0)
-    told = []
+    calls = []
 
     async def main() -> None:
         shared = fair_loop()
-        for who in ("one", "other"):
-            shared.note_read(who, perf_counter())
-        shared.wait(lambda: told.append("called"))
+        for client in ("one", "other"):
+            shared.note_read(client, perf_counter())
+        shared.wait(lambda: calls.append("called"))
         for _ in range(20):
             worked(0.001)
             await asyncio.sleep(0)
-        assert not told
+        assert not calls
         monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-        while not told:
+        while not calls:
             worked(0.001)
             await asyncio.sleep(0)
 
@@ -127,7 +127,7 @@ def test_a_connection_that_used_too_much_pays_with_the_budgets_that_follow():
 
 
 class Clock:
-    """Time that goes by only when a test says so: what is used of the processor, and what is not."""
+    """A clock that the tests move: what is used of the processor, and what is not."""
 
     def __init__(self, monkeypatch) -> None:
         self.now = self.used = 1_000.0
@@ -148,7 +148,7 @@ def clock(monkeypatch) -> Clock:
 
 
 def together(clock: Clock, budgets: list[Budget], each_s: float, rounds: int, *, is_stranger: bool = False) -> int:
-    """How often a budget was used up, where connections work one after the other, and the loop does nothing else."""
+    """Return how often a budget was used up, where connections work in turns, and the loop does nothing else."""
     over = 0
     for _ in range(rounds):
         for budget in budgets:
@@ -158,21 +158,21 @@ def together(clock: Clock, budgets: list[Budget], each_s: float, rounds: int, *,
     return over
 
 
-def test_many_who_each_use_a_small_part_use_up_what_they_have_together(clock):
-    """Each of them is silent while the others work; that must not give each its budget back."""
+def test_many_that_each_use_a_small_part_use_up_what_they_have_together(clock):
+    """Let each be silent while the others work; that must not give each its budget back."""
     shared = FairLoop()
     shared.note_read("others", clock.now)
     budgets = [Budget(shared, number) for number in range(20)]
     assert together(clock, budgets, BUDGET_S / 4, rounds=10)
 
 
-def test_who_uses_little_beside_those_who_wait_does_not_wait(clock):
+def test_a_connection_that_uses_little_beside_waiting_ones_does_not_wait(clock):
     shared = FairLoop()
     flooders, good = [Budget(shared, number) for number in range(20)], Budget(shared, "good")
     over = 0
     for lap in range(1_000):
         shared.note_read("others", clock.now)
-        flooder = flooders[lap % 20]  # one of those who wait, each turn of the loop
+        flooder = flooders[lap % 20]  # one of the flooders that wait, each turn of the loop
         while not flooder.refill():
             pass
         flooder.begin()
@@ -188,7 +188,7 @@ def test_strangers_have_one_part_of_the_loop_however_many_they_are(clock):
     shared = FairLoop()
     strangers = [Budget(shared, number) for number in range(1_000)]
     spent, began = 0.0, clock.now
-    for budget in strangers:  # each of them is new, and has all of its own budget
+    for budget in strangers:  # each stranger is new, and has all of its own budget
         if not shared.strangers.is_empty(clock.now):
             budget.begin(is_stranger=True)
             clock.work(STRANGER_S / 2)
@@ -207,7 +207,7 @@ def test_what_strangers_used_of_an_idle_loop_is_not_held_against_them_for_long(c
 
 
 def test_silence_refills_a_budget_once(clock):
-    """A read that finds nothing begins a step and does not end it."""
+    """Check a read that finds nothing: it begins a step and does not end it."""
     budget = Budget(FairLoop(), "a")
     budget.shared.note_read("others", clock.now)
     budget.begin()
@@ -248,13 +248,13 @@ def test_what_others_do_while_a_call_waits_is_not_counted(clock):
 
 
 def test_a_call_that_is_cancelled_or_fails_does_so_through_its_timing():
-    told = []
+    calls = []
 
     async def call() -> None:
         try:
             await asyncio.sleep(3_600)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            calls.append("cancelled")
             raise KeyError("x") from None
 
     async def main() -> None:
@@ -268,7 +268,7 @@ def test_a_call_that_is_cancelled_or_fails_does_so_through_its_timing():
             await task
 
     asyncio.run(main())
-    assert told == ["cancelled"]
+    assert calls == ["cancelled"]
 
 
 def test_budgets_are_brief_while_a_light_client_is_served(clock):
@@ -288,7 +288,7 @@ def test_budgets_are_brief_while_a_light_client_is_served(clock):
         heavy.end()
     assert light.is_light
     assert not heavy.is_light
-    assert lasts(heavy) == BUDGET_S, "nobody is served any more"
+    assert lasts(heavy) == BUDGET_S, "no other is served any more"
     shared.note_read("light", clock.now, is_light=light.is_light)
     shared.note_read("heavy", clock.now, is_light=heavy.is_light)
     assert (lasts(heavy), lasts(light)) == (BRIEF_S, BUDGET_S)
@@ -298,7 +298,7 @@ def test_budgets_are_brief_while_a_light_client_is_served(clock):
     assert shared.unstored_max("heavy") == UNSTORED_BYTES
 
 
-def test_who_used_much_is_light_again_after_a_while(clock):
+def test_a_connection_that_used_much_is_light_again_after_a_while(clock):
     budget = Budget(FairLoop(), "a")
     budget.begin()
     clock.work(LIGHT_WINDOW_S)

@@ -48,9 +48,9 @@ def node(tmp_path_factory) -> Iterator[Node]:
 def asked(client: http.client.HTTPConnection, method: str, path: str, body: str = "") -> bytes:
     client.request(method, path, body, {"Content-Type": "application/json" if body.startswith("{") else "text/plain"})
     answer = client.getresponse()
-    said = answer.read()
-    assert answer.status in (200, 201, 204), said
-    return said
+    content = answer.read()
+    assert answer.status in (200, 201, 204), content
+    return content
 
 
 def cycles(node: Node, count: int) -> int:
@@ -68,7 +68,7 @@ def cycles(node: Node, count: int) -> int:
 
 
 def no_flood_is_left(node: Node) -> None:
-    """What an earlier flood published and is not stored would count here."""
+    """Wait until what an earlier flood published is stored, since it would count here."""
     assert node.stomp_sessions is not None
     queueing, native = node.stomp_sessions.queueing, node.native_sessions
     until(lambda: not queueing.clients and not native.open)
@@ -76,7 +76,7 @@ def no_flood_is_left(node: Node) -> None:
 
 
 def in_company(node: Node) -> None:
-    """Somebody else was just read from."""
+    """Let another client send, so that the flood is not alone."""
     client = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE_S)
     asked(client, "GET", "/healthz")
     client.close()
@@ -99,12 +99,12 @@ def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeyp
 
 @contextmanager
 def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until what it gives is set."""
-    when_stored, goes_on = Broker.when_stored, threading.Event()
+    """Hold the disk until the event that it yields is set."""
+    when_stored, resume = Broker.when_stored, threading.Event()
     late: set[asyncio.Task[None]] = set()
 
     async def hold(broker: Broker, position: int, call: WhenDurable) -> None:
-        await asyncio.to_thread(goes_on.wait, PATIENCE_S)
+        await asyncio.to_thread(resume.wait, PATIENCE_S)
         when_stored(broker, position, call)
 
     def held(broker: Broker, position: int, call: WhenDurable) -> None:
@@ -112,14 +112,14 @@ def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
 
     monkeypatch.setattr(Broker, "when_stored", held)
     try:
-        yield goes_on
+        yield resume
     finally:
-        goes_on.set()
+        resume.set()
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends", "native publishes"])
 def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
-    """While the disk takes nothing, no more is read than that; everything goes on when it does."""
+    """Hold the disk: no more is read than the bound; everything continues when it writes again."""
     shared = node.native_sessions if name.startswith("native") else node.stomp_sessions.queueing
     flood, intake = FLOODS[name], shared.intake
     monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
@@ -128,21 +128,21 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
     begun = flood.begin(node)
     in_company(node)
     counted = Counted(node, flood.kind, monkeypatch)
-    with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
+    with disk_that_takes_nothing(monkeypatch) as resume, flooding(begun, flood.again):
         until(lambda: intake.unstored_bytes > UNSTORED_BYTES)
         counted.laps_more(500)
         handled = counted.all
         counted.laps_more(500)
         assert counted.all == handled
         assert intake.unstored_bytes <= UNSTORED_BYTES + 2 * CHUNK_BYTES
-        goes_on.set()
+        resume.set()
         until(lambda: counted.all > handled)
     counted.end()
     until(lambda: intake.unstored_bytes == 0)
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
-def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
+def test_what_a_connection_publishes_while_a_call_before_is_carried_out_is_bounded(node, name, monkeypatch):
     flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
     monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(fairness, "SERVED_S", 0.0)
@@ -158,14 +158,14 @@ def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, nam
     monkeypatch.setattr(VirtualHost, "declare_queue", slow)
     begun.sendall(DECLARE if name == "amqp publishes" else flood.again.replace(b"/flood", b"/slow" + name[:1].encode()))
     counted = Counted(node, flood.kind, monkeypatch)
-    with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
+    with disk_that_takes_nothing(monkeypatch) as resume, flooding(begun, flood.again):
         until(lambda: counted.all > 2 * UNSTORED_BYTES)
         assert intake.unstored_bytes == 0
         is_declared.set()
         until(lambda: intake.unstored_bytes > UNSTORED_BYTES)
         counted.laps_more(500)
         assert intake.unstored_bytes <= UNSTORED_BYTES + 2 * CHUNK_BYTES
-        goes_on.set()
+        resume.set()
         handled = counted.all
         until(lambda: counted.all > handled + UNSTORED_BYTES)
     counted.end()
@@ -184,13 +184,13 @@ def test_newlines_without_a_connect_end_with_an_error(node):
     before = cut_off(node)
     with Stomp(node.stomp_port or 0) as raw:
         raw.socket.sendall(b"\n" * (STRANGER_BYTES_MAX + 1))
-        told = raw.error()
-    assert told.headers["message"] == STRANGE
-    assert str(STRANGER_BYTES_MAX) in told.body.decode()
+        received = raw.error()
+    assert received.headers["message"] == STRANGE
+    assert str(STRANGER_BYTES_MAX) in received.body.decode()
     assert cut_off(node) == before + 1
 
 
-def test_who_says_connect_behind_many_newlines_is_let_in(node):
+def test_a_client_that_sends_connect_behind_many_newlines_is_let_in(node):
     with Stomp(node.stomp_port or 0) as raw:
         raw.socket.sendall(b"\n" * (STRANGER_BYTES_MAX // 2))
         raw.connect()
@@ -212,11 +212,11 @@ def test_pings_without_a_connect_end_with_an_error(node):
     ping = masked(9, b"")
     with upgraded(node.port) as plain:
         plain.sendall(ping * (STRANGER_BYTES_MAX // len(ping) + 1))
-        told = b""
-        while STRANGE.encode() not in told:
+        received = b""
+        while STRANGE.encode() not in received:
             more = plain.recv(1 << 16)
-            assert more, told[-500:]
-            told += more
+            assert more, received[-500:]
+            received += more
     assert cut_off(node) == before + 1
 
 
@@ -225,9 +225,9 @@ def test_newlines_over_polling_without_a_connect_end_the_session(node):
     transports = node.stomp_over_http
     assert transports is not None
 
-    async def told() -> bool:
+    async def received() -> bool:
         session = transports.open(peer="test", secure=False)
         return (await transports.send(session.id, 0, b"\n" * (2 * STRANGER_BYTES_MAX))).is_over
 
-    assert done_in(node, told())
+    assert done_in(node, received())
     assert cut_off(node) == before + 1

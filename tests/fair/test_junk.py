@@ -1,4 +1,4 @@
-"""Random bytes over real sockets, before and after a login: a client that means well goes on meanwhile."""
+"""Random bytes over real sockets, before and after a login: a good client continues meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def node(tmp_path_factory) -> Iterator[Node]:
 
 @contextmanager
 def good_stomp(node: Node) -> Iterator[Callable[[bytes], bytes]]:
-    """What publishes a message, receives it and acks it; each step is answered."""
+    """Publish a message, receive it and ack it; each step is answered."""
     with Stomp(node.stomp_port or 0) as sender, Stomp(node.stomp_port or 0) as receiver:
         sender.connect()
         receiver.connect()
@@ -46,7 +46,7 @@ def good_stomp(node: Node) -> Iterator[Callable[[bytes], bytes]]:
 
 
 def junk_stomp(node: Node, number: int) -> socket.socket:
-    """A connection that says nothing, the beginning of a frame, or its login before the junk."""
+    """Open a connection that sends nothing, the beginning of a frame, or its login before the junk."""
     raw = Stomp(node.stomp_port or 0)
     if number % 3 == 1:
         raw.socket.sendall(b"CONNECT\n")
@@ -86,7 +86,7 @@ def junk_amqp(node: Node, number: int) -> socket.socket:
 
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize(("good", "junk"), [(good_stomp, junk_stomp), (good_amqp, junk_amqp)], ids=["stomp", "amqp"])
-def test_random_bytes_disturb_nobody_else(node, good, junk, caplog):
+def test_random_bytes_disturb_no_other_client(node, good, junk, caplog):
     random = Random(f"junk for {good.__name__}")
     with good(node) as cycle, ExitStack() as stack:
         for number in range(CONNECTIONS):

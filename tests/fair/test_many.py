@@ -1,4 +1,4 @@
-"""Many connections that flood together, and what goes on around a stop: nothing is lost, and nobody is forgotten.
+"""Many connections that flood together, and what happens around a stop: nothing is lost, and none is forgotten.
 
 What a chunk costs is made the same on every machine: handling it uses so much processor time more.
 """
@@ -51,22 +51,22 @@ def node(tmp_path_factory) -> Iterator[Node]:
 
 @contextmanager
 def held_up(node: Node) -> Iterator[None]:
-    """While the loop of a node does nothing, so that it finds all at once what comes meanwhile."""
-    stands, goes_on = threading.Event(), threading.Event()
+    """Stop the loop of a node, so that it finds all at once what comes meanwhile."""
+    stands, resume = threading.Event(), threading.Event()
 
     def stand() -> None:
         stands.set()
-        goes_on.wait(PATIENCE_S)
+        resume.wait(PATIENCE_S)
 
     LOOPS[node].call_soon_threadsafe(stand)
     assert stands.wait(PATIENCE_S)
     try:
         yield
     finally:
-        goes_on.set()
+        resume.set()
 
 
-def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_turn_of_the_loop(node, monkeypatch):
+def test_many_strangers_that_send_at_the_same_moment_are_not_all_read_in_one_turn_of_the_loop(node, monkeypatch):
     handle = StompConnection.data_received
 
     def dear(connection: StompConnection, data: bytes) -> None:
@@ -74,9 +74,9 @@ def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_tu
         handle(connection, data)
 
     monkeypatch.setattr(StompConnection, "data_received", dear)
-    counted, heard = Counted(node, StompConnection, monkeypatch), 0
+    counted, expected = Counted(node, StompConnection, monkeypatch), 0
 
-    def has_heard(count: int) -> bool:
+    def has_read(count: int) -> bool:
         return counted.all == count
 
     with ExitStack() as opened:
@@ -84,15 +84,15 @@ def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_tu
             opened.enter_context(socket.create_connection(("127.0.0.1", node.stomp_port or 0), timeout=PATIENCE_S))
             for _ in range(MANY)
         ]
-        for said in [b"\n" * 100] * ROUNDS + [CONNECT]:
-            heard += MANY * len(said)
+        for data in [b"\n" * 100] * ROUNDS + [CONNECT]:
+            expected += MANY * len(data)
             until(lambda: len(node.stomp_sessions.connected) == MANY)
             until(lambda: not any(session.transport.is_stopped for session in list(node.stomp_sessions.connected)))
             with held_up(node):
                 for stranger in strangers:
-                    stranger.sendall(said)
+                    stranger.sendall(data)
             cycles(node, 1)
-            until(partial(has_heard, heard))
+            until(partial(has_read, expected))
         assert all(stranger.recv(4_096).startswith(b"CONNECTED") for stranger in strangers)
         counted.end()
     in_a_lap = Counter(lap for lap, _ in counted.bytes)
@@ -100,7 +100,7 @@ def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_tu
 
 
 def test_calls_behind_one_that_takes_time_do_not_pay_for_what_others_do(node, monkeypatch):
-    """A budget is long enough for all of them, and somebody else is busy while each is waited for."""
+    """Let a budget be long enough for all of them, with another client busy while each is waited for."""
     monkeypatch.setattr(module, "BUDGET_S", 0.1)
     monkeypatch.setattr(module, "COMPANY_S", 3_600.0)
     waited: list[object] = []
@@ -137,8 +137,8 @@ def test_calls_behind_one_that_takes_time_do_not_pay_for_what_others_do(node, mo
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends"])
-def test_what_could_not_be_stored_stops_nobody_for_ever(tmp_path, name, monkeypatch):
-    """A connection that was stopped for its unstored bytes is read again when the journal fails."""
+def test_bytes_that_could_not_be_stored_stop_no_connection_for_ever(tmp_path, name, monkeypatch):
+    """Stop a connection for its unstored bytes, which is read again when the journal fails."""
     with running(tmp_path) as node:
         lose_the_journal(node, name, monkeypatch)
 
@@ -173,7 +173,7 @@ def lose_the_journal(node: Node, name: str, monkeypatch: pytest.MonkeyPatch) -> 
     until(lambda: intake.unstored_bytes == 0)
 
 
-def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
+def test_a_connection_that_was_stopped_for_long_is_not_late_when_it_continues():
     async def main() -> None:
         async with served() as (server, url):
             raw = await asyncio.to_thread(lambda: Amqp(url).opened(heartbeat_s=1))
@@ -181,7 +181,7 @@ def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
             connection.stop("test")
             connection.tick(now + 100)
             connection.go_on("test")
-            await connection.fair_loop.wait_in_line()  # behind its own
+            await connection.fair_loop.wait_in_line()  # behind the calls of this connection
             connection.tick(now + 100.1)
             assert not connection.is_closing
             connection.tick(now + 200)
@@ -194,18 +194,18 @@ def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
 # ------------------------------------------------------------------------------------------------- around a stop
 
 
-def test_what_came_with_the_request_for_a_websocket_is_heard_in_order(node):
-    """More than a budget of it, and more behind it."""
+def test_frames_that_came_with_the_request_for_a_websocket_are_read_in_order(node):
+    """Send more than a budget of it, and more behind it."""
     sends = [frame("SEND", str(number).encode(), destination="/queue/rest") for number in range(600)]
     first, second = [masked(2, each) for each in sends[:300]], [masked(2, each) for each in sends[300:]]
     asks = frame("SEND", b"last", destination="/queue/rest", receipt="last")
     with upgraded(node.port, masked(2, CONNECT) + b"".join(first)) as plain:
         plain.sendall(b"".join(second) + masked(2, asks))
-        told = b""
-        while b"receipt-id:last" not in told:
+        received = b""
+        while b"receipt-id:last" not in received:
             more = plain.recv(1 << 16)
-            assert more, told[-500:]
-            told += more
+            assert more, received[-500:]
+            received += more
     with Stomp(node.stomp_port or 0) as raw:
         raw.connect()
         raw.send("SUBSCRIBE", id="1", destination="/queue/rest")
@@ -241,7 +241,7 @@ def go_on(node: Node, connection: StompConnection) -> None:
 
 
 def test_over_tls_nothing_is_lost_by_stops(tls_node, monkeypatch):
-    """Budgets as small as can be: reading stops after each chunk."""
+    """Make budgets as small as can be: reading stops after each chunk."""
     monkeypatch.setattr(module, "BUDGET_S", 1e-6)
     monkeypatch.setattr(module, "ALONE_S", 1e-6)
     bodies = [str(number).encode() * 100 for number in range(2_000)]
@@ -276,8 +276,8 @@ def test_over_tls_little_is_read_from_a_connection_that_is_stopped_and_its_end_i
     until(lambda: not tls_node.stomp_sessions.connected)
 
 
-def test_those_who_may_go_on_together_do_so_one_after_the_other():
-    """One sync may let many publishers go on: all at once they would hold up the loop for a budget of each."""
+def test_connections_that_may_continue_together_do_so_one_after_the_other():
+    """Let one sync release many publishers: all at once they would hold up the loop for a budget of each."""
 
     async def main() -> list[int]:
         async with served() as (server, url):

@@ -1,4 +1,4 @@
-"""Memory that answers took which nobody read goes back to the system when their readers are gone."""
+"""Memory of answers that were not read is returned to the system when their readers are gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """A node in a process of its own: its port and its id."""
+    """Run a node in a process of its own; yield its port and its id."""
     port = free_port()
     command = [sys.executable, "-m", "wherry.node", "--data", str(tmp_path / "data"), "--port", str(port)]
     more = ["--amqp-port", "0", "--stomp-port", "0", "--flight-port", "0", "--log-level", "warning"]
@@ -52,7 +52,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def filled(port: int) -> None:
-    """A topic with messages of some size."""
+    """Fill a topic with messages of some size."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     for method, path, body in [
         ("PUT", "/v1/topics/big", b""),
@@ -78,7 +78,7 @@ def deaf_reader(port: int, kind: str) -> socket.socket:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
 @pytest.mark.parametrize("kind", ["application/json", "application/vnd.apache.arrow.stream"])
-def test_what_readers_that_do_not_read_took_is_given_back(node, kind):
+def test_memory_of_readers_that_do_not_read_is_given_back(node, kind):
     port, pid = node
     filled(port)
     deaf_reader(port, kind).close()
@@ -91,7 +91,7 @@ def test_what_readers_that_do_not_read_took_is_given_back(node, kind):
 
 
 def test_memory_is_given_back_once_for_each_burst_also_for_one_between_two_looks():
-    """What is resident and not in use is set here: what an allocator keeps of a real burst is its own affair."""
+    """Set here what is resident and not in use: what an allocator keeps of a real burst differs."""
     releaser = MemoryReleaser()
     unused = STEP_BYTES
     releaser.unused_bytes = lambda: unused  # type: ignore[method-assign]
@@ -100,7 +100,7 @@ def test_memory_is_given_back_once_for_each_burst_also_for_one_between_two_looks
     unused += STEP_BYTES
     assert releaser.look()
     assert not releaser.look()
-    unused -= STEP_BYTES  # it is used again
+    unused -= STEP_BYTES  # the memory is used again
     assert not releaser.look()
     unused += STEP_BYTES
     assert releaser.look()

@@ -1,4 +1,4 @@
-"""Peers on the native wire that mean harm, or are broken: each is bounded and cut off, and a good client goes on.
+"""Peers on the native wire that are hostile, or broken: each is bounded and cut off, and a good client continues.
 
 Ten thousand streams, ten thousand calls, and peers that read nothing while they make the node send.
 """
@@ -70,7 +70,7 @@ class Good:
         self.cycles += 1
 
     async def go_on(self, until_true: Callable[[], object], least: int = 5) -> None:
-        """Go on until something is so, and for some cycles in any case."""
+        """Run cycles until something is so, and some cycles in any case."""
         least += self.cycles
         while not until_true() or self.cycles < least:
             await self.cycle()
@@ -97,7 +97,7 @@ def ended(client: SocketClient, numbers: range, found: dict[int, Any]) -> Counte
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_of_ten_thousand_streams_a_connection_gets_its_bound_and_others_go_on(node):
+def test_of_ten_thousand_streams_a_connection_gets_its_bound_and_others_continue(node):
     async def main() -> None:
         async with good_client(node) as good:
             peer = await upgraded(("127.0.0.1", node.port))
@@ -133,7 +133,7 @@ def test_ten_thousand_streams_that_are_opened_and_cancelled_leave_nothing_behind
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_of_ten_thousand_calls_that_wait_a_connection_gets_its_bound_and_others_go_on(node):
+def test_of_ten_thousand_calls_that_wait_a_connection_gets_its_bound_and_others_continue(node):
     async def main() -> None:
         async with good_client(node) as good:
             peer = await upgraded(("127.0.0.1", node.port))
@@ -172,7 +172,7 @@ def settling() -> Iterator[bytes]:
 
 
 def calling() -> Iterator[bytes]:
-    """Each of these is answered with more than a megabyte."""
+    """Yield calls that are each answered with more than a megabyte."""
     browse = CallHead("GET", "/v1/topics/full/messages?limit=20", {"accept": "application/vnd.apache.arrow.stream"})
     for number in count(2):
         yield b"".join(map(bytes, encode_call(number, browse)))
@@ -197,7 +197,7 @@ def deaf(node: Node, sent: Iterator[bytes], is_over: threading.Event) -> None:
 
 @pytest.mark.rows("Q2", "Q3")
 @pytest.mark.parametrize("kind", DEAF)
-def test_a_peer_that_reads_nothing_is_bounded_and_cut_off_and_others_go_on(node, kind, monkeypatch):
+def test_a_peer_that_reads_nothing_is_bounded_and_cut_off_and_others_continue(node, kind, monkeypatch):
     sessions = node.native_sessions
     monkeypatch.setattr(sessions, "bounds", Bounds(write_s=1.0))
     before = sessions.cut_off_counts["nothing read"]

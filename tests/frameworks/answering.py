@@ -1,4 +1,5 @@
-"""Runs in a framework's environment: what comes in on standard input is executed, its last value goes out as JSON.
+"""Runs in a framework's environment: programs on standard input are executed, the last value of each is printed as
+JSON.
 
 A program may use `await` outside of functions; names stay from one program to the next.
 """
@@ -32,7 +33,7 @@ def execute(program: str, names: dict[str, Any], loop: asyncio.AbstractEventLoop
 
 
 def main() -> None:
-    """Until standard input ends."""
+    """Run programs until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is for the log
     loop = asyncio.new_event_loop()
@@ -44,7 +45,7 @@ def main() -> None:
         except BaseException:
             answer = json.dumps({"error": traceback.format_exc()})
         print(answer, file=answers, flush=True)
-    os._exit(0)  # threads that wait for a broker have nothing to say any more
+    os._exit(0)  # threads that wait for a broker have nothing to do any more
 
 
 if __name__ == "__main__":

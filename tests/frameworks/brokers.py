@@ -15,7 +15,7 @@ from tests.frameworks.programs import PATIENCE_S, wait_until
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A server that somebody else started, and its management API if it has one."""
+    """A server that was started elsewhere, and its management API if it has one."""
 
     url: str
     http: str
@@ -46,17 +46,17 @@ class Node:
         running = self._process
 
         def serves() -> bool:
-            said = self.log.read_bytes()[before:].decode()
-            assert running.poll() is None, said
-            found = re.search(r"amqp://127\.0\.0\.1:\d+", said)
-            page = re.search(r"http://127\.0\.0\.1:\d+", said)
+            printed = self.log.read_bytes()[before:].decode()
+            assert running.poll() is None, printed
+            found = re.search(r"amqp://127\.0\.0\.1:\d+", printed)
+            page = re.search(r"http://127\.0\.0\.1:\d+", printed)
             self.url, self.http = (each[0] if each else "" for each in (found, page))
-            return "Ctrl-C" in said and bool(self.url)
+            return "Ctrl-C" in printed and bool(self.url)
 
         wait_until(serves, lambda: f"no AMQP after the start:\n{self.log.read_text()}")
 
     def kill(self) -> None:
-        """As a power cut would: no goodbye to anybody."""
+        """Kill the node as a power cut would, without closing a connection."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

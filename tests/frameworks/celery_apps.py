@@ -48,17 +48,17 @@ class CeleryApp:
         return self
 
     def worker(self, *flags: str) -> Program:
-        """A worker that is ready; without other flags it runs one task at a time in its only process."""
+        """Start a worker, ready on return; without other flags it runs one task at a time in its only process."""
         number = len(self._workers)
         name = f"{self.queue}-{number}@here"
         command = [str(self._bin / "celery"), "--app", "celery_tasks", "worker", "--loglevel", "INFO"]
         mine = ["--hostname", name, *(flags or ("--pool", "solo", *QUICK))]
         made = Program([*command, *mine], self.folder / f"worker-{number}.log", self.environment)
         self._workers.append(made)
-        return made.until_it_says(f"{name} ready")
+        return made.until_printed(f"{name} ready")
 
     def command(self, *words: str) -> str:
-        """What a command of Celery's prints; it must end well."""
+        """Return what a command of Celery's prints; it must succeed."""
         done = subprocess.run(
             [str(self._bin / "celery"), "--app", "celery_tasks", *words],
             cwd=APPS,
@@ -72,14 +72,14 @@ class CeleryApp:
         return done.stdout
 
     def flower(self, api: str) -> tuple[Program, str]:
-        """Flower that knows the management API of the broker; and where it serves."""
+        """Start Flower with the management API of the broker; return it, and where it serves."""
         port = free_port()
         words = ["flower", "--address=127.0.0.1", f"--port={port}", f"--broker-api={api}"]
         command = [str(self._bin / "celery"), "--app", "celery_tasks", *words]
         log = self.folder / "flower.log"
         made = Program(command, log, {**self.environment, "FLOWER_UNAUTHENTICATED_API": "true"})
         self._workers.append(made)
-        return made.until_it_says("Visit me at"), f"http://127.0.0.1:{port}"
+        return made.until_printed("Visit me at"), f"http://127.0.0.1:{port}"
 
     def run(self, program: str) -> Any:
         """Run something beside the application; the value of the last line."""
@@ -89,7 +89,7 @@ class CeleryApp:
         return self._caller.run(program)
 
     def notes(self) -> list[str]:
-        """What tasks wrote down, in the order in which they did."""
+        """Return what tasks noted, in order."""
         file = self.folder / "notes"
         return file.read_text().splitlines() if file.exists() else []
 

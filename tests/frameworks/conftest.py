@@ -33,7 +33,7 @@ from faststream_names import *
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory) -> Iterator[Node | Elsewhere]:
-    """The broker under test."""
+    """Yield the broker under test."""
     if "AMQP_URL" in os.environ:
         yield Elsewhere(os.environ["AMQP_URL"], os.environ.get("AMQP_API_URL", ""))
         return
@@ -47,13 +47,13 @@ def broker(tmp_path_factory) -> Iterator[Node | Elsewhere]:
 
 @pytest.fixture(scope="session")
 def amqp_url(broker) -> str:
-    """Where it listens."""
+    """Return the URL where the broker listens."""
     return str(broker.url)
 
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Node]:
-    """A node of the test's own, to be killed."""
+    """Yield a node of the test's own, to be killed."""
     node = Node(tmp_path, amqp_port=free_port())
     node.start()
     try:
@@ -64,20 +64,20 @@ def mortal(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def unique() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"t{secrets.token_hex(4)}"
 
 
 @pytest.fixture
 def celery(amqp_url, tmp_path) -> Iterator[CeleryApp]:
-    """A Celery application without workers yet."""
+    """Yield a Celery application without workers yet."""
     with CeleryApp(amqp_url, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 def faststream(amqp_url, tmp_path, unique) -> Iterator[Caller]:
-    """A Python with FastStream, where `broker` is connected and `name` is the test's own."""
+    """Yield a Python with FastStream, where `broker` is connected and `name` is the test's own."""
     caller = Caller(programs("faststream") / "python", tmp_path / "log", {"AMQP_URL": amqp_url, "NAME": unique})
     try:
         caller.run(FASTSTREAM_NAMES)
@@ -88,6 +88,6 @@ def faststream(amqp_url, tmp_path, unique) -> Iterator[Caller]:
 
 @pytest.fixture
 def dramatiq(amqp_url, tmp_path) -> Iterator[DramatiqApp]:
-    """A Dramatiq application without workers yet."""
+    """Yield a Dramatiq application without workers yet."""
     with DramatiqApp(amqp_url, tmp_path) as made:
         yield made

@@ -38,13 +38,13 @@ class DramatiqApp:
         return self
 
     def worker(self, threads: int = 2, prefetch: int = 0) -> Program:
-        """A worker that is ready; it fetches twice as much as it has threads unless told otherwise."""
+        """Start a worker, and wait until it is ready; it fetches twice as much as it has threads by default."""
         log = self.folder / f"worker-{len(self._workers)}.log"
         command = [str(self._bin / "dramatiq"), "dramatiq_actors", "--processes", "1", "--threads", str(threads)]
         fetched = {"dramatiq_queue_prefetch": str(prefetch), "dramatiq_delay_queue_prefetch": "0"}
         made = Program(command, log, {**self.environment, **fetched})
         self._workers.append(made)
-        return made.until_it_says("Worker process is ready for action")
+        return made.until_printed("Worker process is ready for action")
 
     def run(self, program: str) -> Any:
         """Run something beside the actors; the value of the last line."""
@@ -54,11 +54,11 @@ class DramatiqApp:
         return self._caller.run(program)
 
     def counts(self) -> list[int]:
-        """How many messages are in the queue, in the one of the delayed and in the one of the dead."""
+        """Return how many messages are in the queue, in the one of the delayed and in the one of the dead."""
         return list(self.run("broker.get_queue_message_counts(QUEUE)"))
 
     def notes(self) -> list[str]:
-        """What actors wrote down, in the order in which they did."""
+        """Return what actors noted, in order."""
         file = self.folder / "notes"
         return file.read_text().splitlines() if file.exists() else []
 

@@ -21,7 +21,7 @@ PATIENCE_S = 45.0
 
 
 def wait_until(ready: Callable[[], object], otherwise: Callable[[], str] = str) -> None:
-    """Until something is so; what else to say when it never is."""
+    """Wait until something is so; `otherwise` gives more of the error when it never is."""
     end = time.monotonic() + PATIENCE_S
     while not ready():
         assert time.monotonic() < end, f"never in {PATIENCE_S:.0f} s. {otherwise()}"
@@ -29,7 +29,7 @@ def wait_until(ready: Callable[[], object], otherwise: Callable[[], str] = str) 
 
 
 class Program:
-    """A process in a group of its own, with all that it says in a file."""
+    """A process in a group of its own, with all that it prints in a file."""
 
     def __init__(self, command: list[str], log: Path, environment: Mapping[str, str], folder: Path = APPS) -> None:
         self.log = log
@@ -44,27 +44,27 @@ class Program:
                 start_new_session=True,
             )
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def until_it_says(self, words: str) -> Self:
+    def until_printed(self, words: str) -> Self:
         def it_does() -> bool:
             ended = self.process.poll() is not None
-            found = words in self.said()
-            assert found or not ended, f"it ended before it said {words!r}:\n{self.said()}"
+            found = words in self.output()
+            assert found or not ended, f"it ended before it printed {words!r}:\n{self.output()}"
             return found
 
-        wait_until(it_does, lambda: f"it did not say {words!r}:\n{self.said()}")
+        wait_until(it_does, lambda: f"it did not print {words!r}:\n{self.output()}")
         return self
 
     def kill(self) -> None:
-        """All of its processes, at once."""
+        """Kill all of its processes, at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
 
     def wait(self) -> int:
-        """Until it ends by itself; how."""
+        """Wait until it ends by itself; return how."""
         return self.process.wait(PATIENCE_S)
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class Program:
 
 
 class Failed(Exception):
-    """What was run raised this; the last line tells what."""
+    """The program raised this; the last line is the error."""
 
 
 class Caller:
@@ -102,7 +102,7 @@ class Caller:
             )
 
     def run(self, program: str) -> Any:
-        """The value of the last line, if it is an expression."""
+        """Run a program, and return the value of its last line, if that is an expression."""
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None and answers is not None
         asked.write(json.dumps(dedent(program)).encode() + b"\n")

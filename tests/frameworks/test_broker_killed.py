@@ -11,10 +11,10 @@ def test_a_worker_comes_back_when_the_broker_was_killed(mortal, tmp_path):
         worker = celery.worker(*THREADS)
         assert celery.run("add.delay(1, 1).get(timeout=30)") == 2
         mortal.kill()
-        worker.until_it_says("Connection to broker lost")
+        worker.until_printed("Connection to broker lost")
         mortal.start()
         celery.run("written.apply_async(['after'], retry=True)")
-        wait_until(lambda: celery.notes() == ["after"], worker.said)
+        wait_until(lambda: celery.notes() == ["after"], worker.output)
 
 
 def test_tasks_that_wait_outlive_the_broker(mortal, tmp_path):
@@ -23,7 +23,7 @@ def test_tasks_that_wait_outlive_the_broker(mortal, tmp_path):
         mortal.kill()
         mortal.start()
         worker = celery.worker("--pool", "solo", "--without-mingle", "--without-gossip")
-        wait_until(lambda: celery.notes() == [str(n) for n in range(20)], worker.said)
+        wait_until(lambda: celery.notes() == [str(n) for n in range(20)], worker.output)
 
 
 def test_a_late_acked_task_outlives_the_broker_and_its_worker(mortal, tmp_path):
@@ -35,6 +35,6 @@ def test_a_late_acked_task_outlives_the_broker_and_its_worker(mortal, tmp_path):
         mortal.kill()
         mortal.start()
         second = celery.worker()
-        wait_until(lambda: celery.notes() == ["began job False", "began job True"], second.said)
+        wait_until(lambda: celery.notes() == ["began job False", "began job True"], second.output)
         celery.allow("job")
-        wait_until(lambda: celery.notes()[-1] == "ended job", second.said)
+        wait_until(lambda: celery.notes()[-1] == "ended job", second.output)

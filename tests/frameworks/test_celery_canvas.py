@@ -1,4 +1,4 @@
-"""Celery: groups, chains and chords. Results lie in files, since those of rpc:// know no chords."""
+"""Celery: groups, chains and chords. Results are kept in files, since those of rpc:// know no chords."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def celery(amqp_url, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def by_messages(amqp_url, tmp_path_factory):
-    """The same with results that come as messages."""
+    """Yield the same with results that come as messages."""
     with CeleryApp(amqp_url, tmp_path_factory.mktemp("by_messages")) as app:
         app.worker("--pool", "threads", "--concurrency", "2")
         yield app
@@ -52,8 +52,8 @@ def test_a_chord_with_an_error_in_its_header_fails(celery):
 
 
 def test_errors_are_handed_to_a_task_of_their_own(celery):
-    celery.run("fail.apply_async(['x'], link_error=written.si('told of the error'))")
-    wait_until(lambda: "told of the error" in celery.notes())
+    celery.run("fail.apply_async(['x'], link_error=written.si('after the error'))")
+    wait_until(lambda: "after the error" in celery.notes())
 
 
 def test_chunks_and_maps_are_tasks_of_many(celery):

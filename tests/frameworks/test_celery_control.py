@@ -10,13 +10,13 @@ PREFORK = ("--pool", "prefork", "--concurrency", "1", *QUICK)
 
 
 def ask(celery, question):
-    """What the only worker answers."""
+    """Return the answer of the only worker."""
     [answer] = celery.run(f"app.control.inspect(timeout=3, limit=1).{question} or dict()").values()
     return answer
 
 
-def tell(celery, command, **arguments):
-    """What the only worker says to a command."""
+def send(celery, command, **arguments):
+    """Send a command, and return the answer of the only worker."""
     [answer] = celery.run(f"app.control.broadcast('{command}', {arguments}, reply=True, timeout=20, limit=1)")
     [words] = answer.values()
     return words
@@ -44,10 +44,10 @@ def test_a_running_task_is_terminated(celery):
     celery.run("running.revoke(terminate=True, signal='SIGKILL')")
     with pytest.raises(Failed, match="TaskRevokedError: terminated"):
         celery.run("running.get(timeout=30)")
-    assert celery.run("add.delay(1, 1).get(timeout=30)") == 2, "the worker goes on"
+    assert celery.run("add.delay(1, 1).get(timeout=30)") == 2, "the worker continues"
 
 
-def test_inspect_tells_what_a_worker_does(celery):
+def test_inspect_shows_what_a_worker_does(celery):
     celery.worker(*THREADS)
     celery.run("held = blocked.delay('held')")
     wait_until(lambda: celery.notes() == ["began held False"])
@@ -90,12 +90,12 @@ def test_a_worker_is_shut_down_from_afar(celery):
     assert worker.wait() == 0
 
 
-def test_a_worker_takes_on_a_queue_and_gives_it_up(celery):
+def test_a_worker_adds_a_queue_and_drops_the_queue_again(celery):
     celery.worker(*THREADS)
     other = f"{celery.queue}-other"
-    assert tell(celery, "add_consumer", queue=other) == {"ok": f"add consumer {other}"}
+    assert send(celery, "add_consumer", queue=other) == {"ok": f"add consumer {other}"}
     assert celery.run(f"add.apply_async((1, 2), queue='{other}').get(timeout=30)") == 3
-    assert tell(celery, "cancel_consumer", queue=other) == {"ok": f"no longer consuming from {other}"}
+    assert send(celery, "cancel_consumer", queue=other) == {"ok": f"no longer consuming from {other}"}
     wait_until(lambda: [queue["name"] for queue in ask(celery, "active_queues()")] == [celery.queue])
     assert celery.run(f"waits = add.apply_async((1, 2), queue='{other}'); add.delay(3, 4).get(timeout=30)") == 7
     assert celery.run("waits.ready()") is False
@@ -108,7 +108,7 @@ def test_the_pool_of_a_worker_grows(celery):
         return len(ask(celery, "stats()")["pool"]["processes"])
 
     assert pool() == 1
-    assert tell(celery, "pool_grow", n=1) == {"ok": "pool will grow"}
+    assert send(celery, "pool_grow", n=1) == {"ok": "pool will grow"}
     wait_until(lambda: pool() == 2)
     celery.run("held = [blocked.delay(name) for name in ('one', 'two')]")
     wait_until(lambda: len(celery.notes()) == 2)
@@ -118,9 +118,9 @@ def test_the_pool_of_a_worker_grows(celery):
 
 def test_rate_and_time_limits_are_changed_from_afar(celery):
     celery.worker(*THREADS)
-    limited = tell(celery, "time_limit", task_name="celery_tasks.when", hard=60)
+    limited = send(celery, "time_limit", task_name="celery_tasks.when", hard=60)
     assert limited == {"ok": "time limits set successfully"}
-    slowed = tell(celery, "rate_limit", task_name="celery_tasks.when", rate_limit="4/s")
+    slowed = send(celery, "rate_limit", task_name="celery_tasks.when", rate_limit="4/s")
     assert slowed == {"ok": "new rate limit set successfully"}
     times = sorted(celery.run("[each.get(timeout=30) for each in [when.delay() for _ in range(5)]]"))
     assert times[-1] - times[0] >= 4 / 4 - 0.1
@@ -143,7 +143,7 @@ LISTEN = """
 """
 
 
-def test_events_tell_the_life_of_a_task_and_of_a_worker(celery):
+def test_events_report_the_life_of_a_task_and_of_a_worker(celery):
     celery.set(task_send_sent_event=True)
     celery.run(LISTEN)
     celery.worker(*THREADS, "--task-events")
@@ -164,7 +164,7 @@ def test_events_are_turned_on_from_afar(celery):
     celery.run(LISTEN)
     celery.worker(*THREADS)
     celery.run("add.delay(1, 1).get(timeout=30)")
-    assert "ok" in tell(celery, "enable_events")
-    celery.run("told = add.delay(1, 1); told.get(timeout=30)")
-    wait_until(lambda: celery.run("[e['uuid'] == told.id for e in list(seen) if e['type'] == 'task-succeeded']"))
-    assert celery.run("{e['uuid'] for e in list(seen) if 'uuid' in e} == {told.id}") is True
+    assert "ok" in send(celery, "enable_events")
+    celery.run("done = add.delay(1, 1); done.get(timeout=30)")
+    wait_until(lambda: celery.run("[e['uuid'] == done.id for e in list(seen) if e['type'] == 'task-succeeded']"))
+    assert celery.run("{e['uuid'] for e in list(seen) if 'uuid' in e} == {done.id}") is True

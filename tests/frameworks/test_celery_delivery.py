@@ -48,7 +48,7 @@ def test_what_a_killed_worker_had_fetched_runs_elsewhere(celery):
     first = celery.worker("--pool", "threads", "--concurrency", "1", "--prefetch-multiplier", "4")
     celery.run("held = blocked_late.delay('first'); rest = [written.delay(n) for n in range(3)]")
     wait_until(lambda: celery.notes() == ["began first False"])
-    wait_until(lambda: first.said().count("written[") == 3, first.said)
+    wait_until(lambda: first.output().count("written[") == 3, first.output)
     first.kill()
     celery.allow("first")
     celery.worker()
@@ -71,12 +71,12 @@ def test_a_task_whose_process_was_lost_is_put_back(celery):
     assert celery.notes() == ["deadly False", "deadly True"]
 
 
-def test_a_task_that_takes_too_long_is_told_and_then_ended(celery):
+def test_a_task_that_takes_too_long_gets_an_error_and_is_then_ended(celery):
     celery.worker(*PREFORK)
     assert celery.run("patient.delay().get(timeout=30)") == "cleaned up"
     with pytest.raises(Failed, match="TimeLimitExceeded"):
         celery.run("deaf.delay().get(timeout=30)")
-    assert celery.run("add.delay(1, 1).get(timeout=30)") == 2, "the worker goes on"
+    assert celery.run("add.delay(1, 1).get(timeout=30)") == 2, "the worker continues"
 
 
 def test_a_rate_limit_holds(celery):

@@ -33,7 +33,7 @@ def test_the_error_of_a_task_is_raised_where_its_result_is_wanted(celery):
     assert celery.run("fail.delay('x').get(timeout=30, propagate=False).args") == ["x"]
 
 
-def test_the_state_of_a_task_is_told(celery):
+def test_the_state_of_a_task_is_reported(celery):
     assert celery.run("r = kept.delay(1); r.get(timeout=30); [r.state, r.successful(), r.ready()]") == [
         "SUCCESS",
         True,
@@ -41,7 +41,7 @@ def test_the_state_of_a_task_is_told(celery):
     ]
 
 
-def test_a_task_says_by_itself_whether_its_result_is_kept(amqp_url, tmp_path):
+def test_a_task_decides_by_itself_whether_its_result_is_kept(amqp_url, tmp_path):
     with CeleryApp(amqp_url, tmp_path, task_ignore_result=True) as app:
         app.worker()
         assert app.run("[kept.delay(n).get(timeout=30) for n in range(3)]") == [0, 1, 2]

@@ -8,24 +8,24 @@ from tests.frameworks.programs import wait_until
 def test_the_quick_start(dramatiq):
     worker = dramatiq.worker()
     dramatiq.run("count_words.send('it was a dark and stormy night')")
-    wait_until(lambda: dramatiq.notes() == ["7 words"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["7 words"], worker.output)
     wait_until(lambda: dramatiq.counts() == [0, 0, 0])
     worker.stop()
-    assert worker.process.returncode == 0, worker.said()
+    assert worker.process.returncode == 0, worker.output()
 
 
 def test_messages_wait_for_a_worker(dramatiq):
     dramatiq.run("[write.send(str(number)) for number in range(50)]")
     assert dramatiq.counts() == [50, 0, 0]
     worker = dramatiq.worker(threads=1)
-    wait_until(lambda: len(dramatiq.notes()) == 50, worker.said)
+    wait_until(lambda: len(dramatiq.notes()) == 50, worker.output)
     assert sorted(map(int, dramatiq.notes())) == list(range(50))
 
 
 def test_what_failed_is_tried_again_after_a_while(dramatiq):
     worker = dramatiq.worker()
     dramatiq.run("flaky.send(3)")
-    wait_until(lambda: len(dramatiq.notes()) == 3, worker.said)
+    wait_until(lambda: len(dramatiq.notes()) == 3, worker.output)
     wait_until(lambda: dramatiq.counts() == [0, 0, 0])
     times = [float(line.split()[1]) for line in dramatiq.notes()]
     assert all(later - sooner >= 0.1 for sooner, later in pairwise(times)), "half of 200 ms at least"
@@ -34,7 +34,7 @@ def test_what_failed_is_tried_again_after_a_while(dramatiq):
 def test_what_fails_for_ever_is_a_dead_letter(dramatiq):
     worker = dramatiq.worker()
     dramatiq.run("hopeless.send()")
-    wait_until(lambda: dramatiq.counts() == [0, 0, 1], worker.said)
+    wait_until(lambda: dramatiq.counts() == [0, 0, 1], worker.output)
     assert dramatiq.notes() == ["hopeless", "hopeless"]
     body, headers = dramatiq.run("""
         method, properties, body = broker.channel.basic_get(f"{QUEUE}.XQ", auto_ack=True)
@@ -49,16 +49,16 @@ def test_what_fails_for_ever_is_a_dead_letter(dramatiq):
 def test_what_cannot_be_read_is_a_dead_letter(dramatiq):
     worker = dramatiq.worker()
     dramatiq.run("broker.channel.basic_publish('', QUEUE, b'not a message')")
-    wait_until(lambda: dramatiq.counts() == [0, 0, 1], worker.said)
+    wait_until(lambda: dramatiq.counts() == [0, 0, 1], worker.output)
     dramatiq.run("write.send('still here')")
-    wait_until(lambda: dramatiq.notes() == ["still here"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["still here"], worker.output)
 
 
 def test_a_delay_is_waited_for(dramatiq):
     dramatiq.run("when.send_with_options(args=(time.time(),), delay=1_000)")
     assert dramatiq.counts() == [0, 1, 0], "it waits in a queue of its own"
     worker = dramatiq.worker()
-    wait_until(lambda: len(dramatiq.notes()) == 1, worker.said)
+    wait_until(lambda: len(dramatiq.notes()) == 1, worker.output)
     assert float(dramatiq.notes()[0]) >= 1
     wait_until(lambda: dramatiq.counts() == [0, 0, 0])
 
@@ -71,39 +71,39 @@ def test_the_most_urgent_runs_first(dramatiq):
                 write.send_with_options(args=(f"{priority}{name}",), broker_priority=priority)
     """)
     worker = dramatiq.worker(threads=1, prefetch=1)
-    wait_until(lambda: len(dramatiq.notes()) == 8, worker.said)
+    wait_until(lambda: len(dramatiq.notes()) == 8, worker.output)
     assert dramatiq.notes() == ["10a", "10b", "5a", "5b", "3a", "3b", "0a", "0b"]
 
 
 def test_what_a_killed_worker_had_runs_elsewhere(dramatiq):
     first = dramatiq.worker()
     dramatiq.run("blocked.send('job')")
-    wait_until(lambda: dramatiq.notes() == ["began job"], first.said)
+    wait_until(lambda: dramatiq.notes() == ["began job"], first.output)
     first.kill()
     second = dramatiq.worker()
-    wait_until(lambda: dramatiq.notes() == ["began job", "began job"], second.said)
+    wait_until(lambda: dramatiq.notes() == ["began job", "began job"], second.output)
     dramatiq.allow("job")
-    wait_until(lambda: dramatiq.notes()[-1] == "ended job", second.said)
+    wait_until(lambda: dramatiq.notes()[-1] == "ended job", second.output)
 
 
-def test_a_queue_that_went_away_is_declared_again(dramatiq):
+def test_a_queue_that_was_deleted_is_declared_again(dramatiq):
     dramatiq.set(confirm_delivery=True)
     dramatiq.run("write.send('first')")
     assert dramatiq.run("broker.channel.queue_delete(QUEUE).method.message_count") == 1
     dramatiq.run("write.send('second')")
     assert dramatiq.counts() == [1, 0, 0]
     worker = dramatiq.worker()
-    wait_until(lambda: dramatiq.notes() == ["second"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["second"], worker.output)
 
 
-def test_a_worker_goes_on_when_its_queue_was_deleted(dramatiq):
+def test_a_worker_continues_when_its_queue_was_deleted(dramatiq):
     worker = dramatiq.worker()
     dramatiq.set(confirm_delivery=True).run("write.send('first')")
-    wait_until(lambda: dramatiq.notes() == ["first"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["first"], worker.output)
     dramatiq.run("broker.channel.queue_delete(QUEUE)")
-    worker.until_it_says("Restarting consumer")
+    worker.until_printed("Restarting consumer")
     dramatiq.run("write.send('second')")
-    wait_until(lambda: dramatiq.notes() == ["first", "second"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["first", "second"], worker.output)
 
 
 def test_flushing_queues_that_are_not_there_is_no_error(dramatiq):
@@ -115,4 +115,4 @@ def test_flushing_queues_that_are_not_there_is_no_error(dramatiq):
 def test_a_pipeline_hands_results_on(dramatiq):
     worker = dramatiq.worker()
     dramatiq.run("(write.message('one') | write.message_with_options(args=('two',), pipe_ignore=True)).run()")
-    wait_until(lambda: dramatiq.notes() == ["one", "two"], worker.said)
+    wait_until(lambda: dramatiq.notes() == ["one", "two"], worker.output)

@@ -9,7 +9,7 @@ from tests.frameworks.programs import Failed, Program
 def test_the_quick_start(faststream, amqp_url, unique, tmp_path):
     command = [str(programs("faststream") / "faststream"), "run", "faststream_users:app"]
     with Program(command, tmp_path / "app.log", {"AMQP_URL": amqp_url, "NAME": unique}) as app:
-        app.until_it_says("FastStream app started successfully")
+        app.until_printed("FastStream app started successfully")
         faststream.run("""
             @broker.subscriber(f"{name}-out")
             async def handle(words: str):
@@ -21,7 +21,7 @@ def test_the_quick_start(faststream, amqp_url, unique, tmp_path):
         """)
         assert faststream.run("seen") == ["User: John - 1 registered"]
         app.stop()
-        assert app.process.returncode == 0, app.said()
+        assert app.process.returncode == 0, app.output()
 
 
 def test_each_publisher_hands_on_to_the_next(faststream):
@@ -67,7 +67,7 @@ def test_a_request_gets_its_response(faststream):
     assert found == [n * 2 for n in range(20)]
 
 
-def test_a_request_that_nobody_answers_times_out(faststream):
+def test_a_request_without_an_answer_times_out(faststream):
     with pytest.raises(Failed, match="TimeoutError"):
         faststream.run("""
             await broker.start()
@@ -76,7 +76,7 @@ def test_a_request_that_nobody_answers_times_out(faststream):
         """)
 
 
-def test_a_response_goes_to_the_queue_that_was_named(faststream):
+def test_a_response_is_sent_to_the_queue_that_was_named(faststream):
     found = faststream.run("""
         @broker.subscriber(name)
         async def answer(words: str) -> str:
@@ -114,7 +114,7 @@ def test_a_message_that_was_nacked_comes_again(faststream):
     assert found == [["hello", False], ["hello", True], ["hello", True], ["next", False]]
 
 
-def test_a_message_that_was_rejected_goes_to_the_dead_letters(faststream):
+def test_a_message_that_was_rejected_becomes_a_dead_letter(faststream):
     found = faststream.run("""
         dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
 
@@ -276,7 +276,7 @@ def test_what_reaches_no_queue_comes_back_to_its_publisher(faststream):
     assert found[3]["kept"] == "yes"
 
 
-def test_what_reaches_no_queue_is_forgotten_when_nobody_insists(faststream):
+def test_a_message_that_reaches_no_queue_is_dropped_when_it_is_not_mandatory(faststream):
     found = faststream.run("""
         await broker.start()
         answer = await broker.publish("hello?", f"{name}-nowhere", mandatory=False)
@@ -285,7 +285,7 @@ def test_what_reaches_no_queue_is_forgotten_when_nobody_insists(faststream):
     assert found == "Ack"
 
 
-def test_what_is_full_says_no(faststream):
+def test_a_full_queue_refuses(faststream):
     faststream.run("""
         await broker.start()
         await broker.declare_queue(RabbitQueue(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}))

@@ -16,7 +16,7 @@ READY = {
     "dramatiq": "Worker process is ready for action",
     "faststream": "FastStream app started successfully",
 }
-"""What a worker says when it is there."""
+"""What a worker prints when it is ready."""
 
 
 def blocks(name: str, kind: str) -> list[str]:
@@ -39,7 +39,7 @@ def test_it_runs_as_printed(name, amqp_url, tmp_path):
     }
     folder = EXAMPLES / name
     with Program(["bash", "-ec", f"exec {start}"], tmp_path / "log", environment, folder) as worker:
-        worker.until_it_says(READY[name])
+        worker.until_printed(READY[name])
         sent = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", send],
             cwd=folder,
@@ -49,6 +49,6 @@ def test_it_runs_as_printed(name, amqp_url, tmp_path):
             timeout=PATIENCE_S,
             check=False,
         )
-        assert (sent.returncode, sent.stdout) == (0, printed), sent.stderr + worker.said()
+        assert (sent.returncode, sent.stdout) == (0, printed), sent.stderr + worker.output()
         lines = [line for block in meanwhile for line in block.splitlines()]
-        wait_until(lambda: all(line in worker.said() for line in lines), worker.said)
+        wait_until(lambda: all(line in worker.output() for line in lines), worker.output)

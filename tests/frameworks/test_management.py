@@ -33,7 +33,7 @@ def read(url):
 def test_flower_shows_workers_and_the_lengths_of_their_queues(celery, broker):
     celery.worker(*THREADS)
     flower, page = celery.flower(f"{broker.http.replace('://', '://guest:guest@')}/api/")
-    wait_until(lambda: f"{celery.queue}-0@here" in read(f"{page}/api/workers?refresh=1"), flower.said)
+    wait_until(lambda: f"{celery.queue}-0@here" in read(f"{page}/api/workers?refresh=1"), flower.output)
     celery.run("add.delay(1, 1).get(timeout=30)")
 
     def consumers():
@@ -43,7 +43,7 @@ def test_flower_shows_workers_and_the_lengths_of_their_queues(celery, broker):
             if each["name"] == celery.queue
         ]
 
-    wait_until(lambda: consumers() == [1], flower.said)
+    wait_until(lambda: consumers() == [1], flower.output)
     assert celery.queue in read(f"{page}/broker")
 
 
@@ -63,7 +63,7 @@ def test_rabbitmqadmin_lists(celery, ask):
     me = celery.queue
 
     def rows(path, *columns):
-        """As `rabbitmqadmin list` shows them: it asks for columns, and takes them out of whatever comes."""
+        """Return rows as `rabbitmqadmin list` shows them: it asks for columns, and takes them out of whatever comes."""
         return [tuple(row.get(name) for name in columns) for row in ask(f"{path}?columns={','.join(columns)}")]
 
     wait_until(lambda: (me, 0) in rows("/queues", "name", "messages"))

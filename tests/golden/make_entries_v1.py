@@ -100,7 +100,7 @@ def checkpoint_bytes() -> bytes:
 
 
 def segment_batches() -> list[pa.RecordBatch]:
-    """Three blocks; offsets have gaps where settled messages were left out."""
+    """Make three blocks; offsets have gaps where settled messages were left out."""
     return [
         expand(PLAIN, column(0, 1, 5), AT_US),
         expand(MESSAGES, column(7, 8), column(AT_US + 1, AT_US + 2)),

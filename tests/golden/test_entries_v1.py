@@ -30,7 +30,7 @@ from wherry.model.schema import MESSAGE
 
 
 def plain(value: object) -> object:
-    """Structs and arrays as values that compare."""
+    """Turn structs and arrays into values that compare."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, snapshot.Column):
@@ -76,7 +76,7 @@ def test_an_entry_with_fields_that_came_later_gives_their_values(name):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_what_is_written_today_is_read_today(name):
-    """Not byte for byte the same: a later version may add fields at the end, as long as the old bytes open."""
+    """Write and read an entry, which need not be the same bytes: a later version may add fields at the end."""
     got = codec.decode(pa.py_buffer(made.entry_bytes(ENTRIES[name])))
     assert plain(got.ops) == plain(ENTRIES[name].ops)
     assert got.batches == ENTRIES[name].batches
@@ -107,14 +107,14 @@ def test_the_checkpoint_opens_and_gives_the_state(path):
     snapshot.load(state, point.state)
     lived = made.lived()
     for topic in lived.topics.values() if path != made.CHECKPOINT else ():
-        for partition in topic.partitions.values():  # how messages went was not kept then: what is gone is just gone
+        for partition in topic.partitions.values():  # how messages ended was not kept then: a removed one is just gone
             partition.ends, partition.ends_unknown_below = OffsetTable(ENDS), partition.next_offset
     assert snapshot.digest(state) == snapshot.digest(lived)
 
 
 @pytest.mark.parametrize("path", made.CHECKPOINTS, ids=lambda path: path.name)
 def test_the_state_of_the_checkpoint_is_what_it_was(path):
-    """By hand, so that a change of both sides at once is noticed."""
+    """Compare by hand, so that a change of both sides at once is noticed."""
     state = State(BodyStore(None))
     snapshot.load(state, checkpoint.decode("golden", path.read_bytes()).state)
     fifo, ranked = state.topic("fifo"), state.topic("p")
@@ -199,7 +199,7 @@ def test_the_same_segment_is_still_written(tmp_path):
 
 
 def test_the_blocks_of_the_segment_are_read_one_by_one(tmp_path):
-    """By the table that a checkpoint keeps; a flipped bit is noticed in its own block only."""
+    """Read by the table that a checkpoint keeps; a flipped bit is noticed in its own block only."""
     table = sealed(tmp_path)
     path = tmp_path / table.path
     data = bytearray(path.read_bytes())

@@ -11,7 +11,7 @@ from tests.golden.make_journal_v1 import FOLDER, GROUPS, engine, make
 BODIES = [b"".join(parts) for group in GROUPS for parts in group]
 
 
-def test_it_opens_and_gives_its_bodies(tmp_path: Path) -> None:
+def test_an_old_journal_opens_and_has_its_bodies(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "copy")
 
     async def run() -> None:

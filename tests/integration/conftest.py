@@ -9,14 +9,14 @@ from wherry.cli.main import app
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    """A broker that may call this machine."""
+    """Yield the address of a broker that may call this machine."""
     with broker(tmp_path_factory.mktemp("broker"), WHERRY_WEBHOOKS_ALLOW_PRIVATE="true") as url:
         yield url
 
 
 @pytest.fixture
 def wherry(url, request):
-    """Run a command in this process; it must end as `code` says. `{t}` stands for a topic of the test's own."""
+    """Run a command in this process; it must end with `code`. `{t}` stands for a topic of the test's own."""
     topic = request.node.name.replace("[", "-").replace("]", "")[:60]
 
     def run(*arguments, code=0, stdin=""):

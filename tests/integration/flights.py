@@ -45,15 +45,15 @@ class Flights:
         return answer
 
     def info(self, **query: Any) -> flight.FlightInfo:
-        """What there is."""
+        """Return what there is."""
         return self.client.get_flight_info(flight.FlightDescriptor.for_command(json.dumps(query)), self.options)
 
     def ticket(self, **ticket: Any) -> pa.Table:
-        """The rows of a ticket."""
+        """Return the rows of a ticket."""
         return self.client.do_get(flight.Ticket(json.dumps(ticket)), self.options).read_all()
 
     def read(self, **query: Any) -> pa.Table:
-        """The rows of a query."""
+        """Return the rows of a query."""
         info = self.info(**query)
         parts = [self.client.do_get(endpoint.ticket, self.options).read_all() for endpoint in info.endpoints]
         return pa.concat_tables([info.schema.empty_table(), *parts])
@@ -74,7 +74,7 @@ class Flights:
 
 
 def payloads(*values: bytes, **columns: list[Any]) -> pa.RecordBatch:
-    """A batch of messages."""
+    """Make a batch of messages."""
     return pa.RecordBatch.from_pydict({"payload": pa.array(values, pa.binary()), **columns})
 
 
@@ -86,12 +86,12 @@ class Pushed:
         self._writer, self._reader = flights.client.do_exchange(descriptor, flights.options)
         self._writer.begin(pa.schema([]))
 
-    def say(self, **wish: Any) -> None:
-        """Credit, or how to settle."""
+    def send(self, **wish: Any) -> None:
+        """Send credit, or how to settle."""
         self._writer.write_metadata(json.dumps(wish).encode())
 
     def next(self) -> Any:
-        """The next batch, or word."""
+        """Return the next batch, or the next JSON."""
         chunk = self._reader.read_chunk()
         return json.loads(chunk.app_metadata.to_pybytes()) if chunk.data is None else chunk.data
 

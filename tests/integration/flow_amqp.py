@@ -44,7 +44,7 @@ def filled(node: Served, queue: str, *bodies: bytes, arguments: bytes = b"") -> 
 
 
 def got(raw: amqp.Raw, queue: str, number: int = 1) -> tuple[int, bool, bytes] | None:
-    """Get a message on a channel: its tag, whether it says that it came before, its body."""
+    """Get a message on a channel; return its tag, whether it is marked as redelivered, and its body."""
     raw.call(number, amqp.GET, b"\0\0" + amqp.short(queue) + b"\0")
     frame = raw.next()
     if frame.method == amqp.GET_EMPTY:
@@ -64,7 +64,7 @@ def consume_on(raw: amqp.Raw, number: int, queue: str, flags: int = 0) -> None:
 
 
 def check_requeue(node: Served, name: str, patience_s: float) -> None:
-    """A message that is put back comes before those behind it, and says that it came before."""
+    """Check that a requeued message comes before those behind it, marked as redelivered."""
     filled(node, name, b"first", b"second")
     with channel(node) as raw:
         found = got(raw, name)
@@ -72,11 +72,11 @@ def check_requeue(node: Served, name: str, patience_s: float) -> None:
         nack(raw, found[0], REQUEUE)
         found = got(raw, name)
         assert found is not None and found[2] == b"first", "a requeued message lost its place"
-        assert found[1], "a requeued message did not say that it came before"
+        assert found[1], "a requeued message was not marked as redelivered"
 
 
 def check_prefetch(node: Served, name: str, patience_s: float) -> None:
-    """A consumer with a prefetch of two holds two: the third waits in the queue."""
+    """Check that a consumer with a prefetch of two holds two: the third waits in the queue."""
     filled(node, name, b"1", b"2", b"3", b"4")
     with channel(node) as raw:
         raw.call(1, amqp.QOS, struct.pack(">IHB", 0, 2, 0))
@@ -91,7 +91,7 @@ def check_prefetch(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_channels(node: Served, name: str, patience_s: float) -> None:
-    """An ack settles the message of its own channel, though another channel has one of the same tag."""
+    """Check that an ack settles the message of its own channel, though another channel has one of the same tag."""
     filled(node, name, b"acked", b"kept")
     with channel(node) as raw:
         raw.open_channel(2)
@@ -107,7 +107,7 @@ def check_channels(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_multiple(node: Served, name: str, patience_s: float) -> None:
-    """A nack of all up to the second leaves the third out."""
+    """Check that a nack of all up to the second leaves the third out."""
     filled(node, name, b"1", b"2", b"3")
     with channel(node) as raw:
         tags = [found[0] for found in (got(raw, name) for _ in range(3)) if found is not None]
@@ -118,7 +118,7 @@ def check_multiple(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_exclusive(node: Served, name: str, patience_s: float) -> None:
-    """Nobody consumes beside an exclusive consumer."""
+    """Check that no other consumer is let in beside an exclusive one."""
     filled(node, name)
     with channel(node) as raw:
         raw.open_channel(2)
@@ -130,7 +130,7 @@ def check_exclusive(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_amqp_commit(node: Served, name: str, patience_s: float) -> None:
-    """A commit publishes all of its transaction."""
+    """Check that a commit publishes all of its transaction."""
     filled(node, name)
     with channel(node) as raw:
         raw.call(1, TX_SELECT)
@@ -143,7 +143,7 @@ def check_amqp_commit(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_death(node: Served, name: str, patience_s: float) -> None:
-    """A dead letter says why it died."""
+    """Check that a dead letter has the reason of its death."""
     filled(node, f"{name}-dead")
     to = text("x-dead-letter-exchange", "") + text("x-dead-letter-routing-key", f"{name}-dead")
     filled(node, name, b"it", arguments=to)
@@ -157,7 +157,7 @@ def check_death(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_refusal(node: Served, name: str, patience_s: float) -> None:
-    """A publish that a full queue refuses is not confirmed."""
+    """Check that a publish which a full queue refuses is not confirmed."""
     full = number("x-max-length", 1) + text("x-overflow", "reject-publish")
     filled(node, name, b"1", arguments=full)
     with channel(node) as raw:
@@ -166,14 +166,14 @@ def check_refusal(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_return(node: Served, name: str, patience_s: float) -> None:
-    """A mandatory message that no queue takes comes back before its confirm."""
+    """Check that a mandatory message which no queue takes comes back before its confirm."""
     with channel(node) as raw:
         confirming(raw).publish(f"{name}-none", b"it", flags=1)
-        assert raw.next().method == RETURN, "a message that went nowhere did not come back"
+        assert raw.next().method == RETURN, "a message that reached no queue did not come back"
 
 
 def check_amqp_beat(node: Served, name: str, patience_s: float) -> None:
-    """A client that agreed on heart-beats hears them."""
+    """Check that a client which agreed on heart-beats gets them."""
     with channel(node, heartbeat_s=1) as raw:
         raw._socket.settimeout(patience_s)
         try:
@@ -188,7 +188,7 @@ def off_by_one() -> Any:
 
 
 def behind() -> Any:
-    """A message that is put back waits for a minute, and others pass it."""
+    """Let a requeued message wait for a minute, while others pass it."""
     return patched(
         Settler,
         "nack",
@@ -197,7 +197,7 @@ def behind() -> Any:
 
 
 def any_channel() -> Any:
-    """An ack goes to the channel with the highest number."""
+    """Settle an ack on the channel with the highest number."""
 
     def make(settle: Any) -> Any:
         def wrong(self: Any, tag: int, **how: Any) -> None:
@@ -218,7 +218,7 @@ def one_too_many() -> Any:
 
 @contextmanager
 def not_alone() -> Iterator[None]:
-    """A queue forgets whom it is exclusive to."""
+    """Let a queue forget the connection that it is exclusive to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Queue, "exclusive_to", property(lambda _: None, lambda *_: None), raising=False)
         yield

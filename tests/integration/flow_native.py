@@ -37,7 +37,7 @@ def over(node: Served, name: str, work: Callable[[SocketClient], Coroutine[Any, 
 
 
 def check_native_credit(node: Served, name: str, patience_s: float) -> None:
-    """A stream gets as many messages as it granted credit for."""
+    """Check that a stream gets as many messages as it granted credit for."""
 
     async def work(client: SocketClient) -> None:
         await client.publish(name, b"1", b"2", b"3", b"4")
@@ -54,7 +54,7 @@ def one_more_credit() -> Any:
 
 
 def check_native_range(node: Served, name: str, patience_s: float) -> None:
-    """An ack of a range settles this range."""
+    """Check that an ack of a range settles this range."""
 
     async def work(client: SocketClient) -> None:
         await client.publish(name, b"1", b"2", b"3", b"4")
@@ -74,7 +74,7 @@ def longer_ranges() -> Any:
 
 
 def check_native_confirm(node: Served, name: str, patience_s: float) -> None:
-    """The messages of a request are where its confirm says."""
+    """Check that the messages of a request are where its confirm places them."""
 
     async def work(client: SocketClient) -> None:
         sent = {client.begin_publish(name, b"%d" % each): b"%d" % each for each in range(5)}
@@ -94,7 +94,7 @@ def next_offset() -> Any:
 
 
 def check_native_again(node: Served, name: str, patience_s: float) -> None:
-    """A message that comes again says so."""
+    """Check that a message that comes again has a higher attempt."""
 
     async def work(client: SocketClient) -> None:
         await client.publish(name, b"it")
@@ -102,7 +102,7 @@ def check_native_again(node: Served, name: str, patience_s: float) -> None:
         (row,) = await client.next_rows(stream)
         await client.settle(stream, Verb.NACK, row, delay_ms=0)
         (again,) = await client.next_rows(stream)
-        assert again.attempt == 2, "it did not say that it came before"
+        assert again.attempt == 2, "it was not marked as redelivered"
 
     over(node, name, work)
 
@@ -115,7 +115,7 @@ def always_first() -> Any:
 
 
 def check_native_beat(node: Served, name: str, patience_s: float) -> None:
-    """A server that has nothing to send sends a PING."""
+    """Check that a server which has nothing to send sends a PING."""
 
     async def work(client: SocketClient) -> None:
         for _ in range(int(min(patience_s, 5.0) / CALM_S)):
@@ -132,7 +132,7 @@ def no_native_beat() -> Any:
 
 
 def check_native_goodbye(node: Served, name: str, patience_s: float) -> None:
-    """A client that says goodbye gives its messages back as they were."""
+    """Check that a client which leaves gives its messages back as they were."""
 
     async def work(client: SocketClient) -> None:
         await client.publish(name, b"it")
@@ -149,7 +149,7 @@ def check_native_goodbye(node: Served, name: str, patience_s: float) -> None:
 
 
 def a_bad_end() -> Any:
-    """A goodbye counts as a failure; the message comes again at once, so that the check need not wait."""
+    """Count a leave as a failure; the message comes again at once, so that the check need not wait."""
 
     def make(close: Any) -> Any:
         async def nacked(self: PushStream, error: str = "") -> None:

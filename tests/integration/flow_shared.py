@@ -14,8 +14,8 @@ def one_more(room: Any) -> Any:
     return lambda self: left + 1 if (left := room(self)) > 0 else left
 
 
-def unsaid() -> Any:
-    """Nothing says of itself that it came before."""
+def unmarked() -> Any:
+    """Mark no message as redelivered."""
 
     def make(label: Any) -> Any:
         def fresh(*given: Any, **options: Any) -> Any:
@@ -28,5 +28,5 @@ def unsaid() -> Any:
 
 
 def half() -> Any:
-    """A commit leaves the last message out."""
+    """Leave the last message out of a commit."""
     return patched(Intake, "batches", lambda batches: lambda self, some: batches(self, list(some)[:-1]))

@@ -34,7 +34,7 @@ def subscribed(raw: stomp.Raw, name: str, **headers: str) -> None:
 
 
 def left(node: Served, name: str) -> list[bytes]:
-    """All that waits in a queue."""
+    """Return all that waits in a queue."""
     with session(node) as raw:
         sent(raw, name, b"end")
         subscribed(raw, name, ack="auto")
@@ -45,16 +45,16 @@ def left(node: Served, name: str) -> list[bytes]:
 
 
 def check_stomp_again(node: Served, name: str, patience_s: float) -> None:
-    """A message that comes again says so."""
+    """Check that a message that comes again is marked as redelivered."""
     with session(node) as raw:
         sent(raw, name, b"it")
         subscribed(raw, name)
         raw.send("NACK", id=raw.expect("MESSAGE").headers["ack"])
-        assert raw.expect("MESSAGE").headers["redelivered"] == "true", "it did not say that it came before"
+        assert raw.expect("MESSAGE").headers["redelivered"] == "true", "it was not marked as redelivered"
 
 
 def check_stomp_prefetch(node: Served, name: str, patience_s: float) -> None:
-    """A subscription with a prefetch of two holds two."""
+    """Check that a subscription with a prefetch of two holds two."""
     with session(node) as raw:
         sent(raw, name, b"1", b"2", b"3", b"4")
         subscribed(raw, name, prefetch_count="2")
@@ -64,7 +64,7 @@ def check_stomp_prefetch(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_stomp_ack(node: Served, name: str, patience_s: float) -> None:
-    """An ack is of the subscription that its id names."""
+    """Check that an ack is of the subscription that its id names."""
     with session(node) as raw:
         acks = {}
         for each in (f"{name}-a", f"{name}-b"):
@@ -78,7 +78,7 @@ def check_stomp_ack(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_stomp_client(node: Served, name: str, patience_s: float) -> None:
-    """With `ack:client` an ack takes all up to its message, and none behind it."""
+    """Check that with `ack:client` an ack takes all up to its message, and none behind it."""
     with session(node) as raw:
         sent(raw, name, b"1", b"2", b"3")
         subscribed(raw, name, ack="client")
@@ -89,7 +89,7 @@ def check_stomp_client(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_stomp_commit(node: Served, name: str, patience_s: float) -> None:
-    """A COMMIT sends all of its transaction."""
+    """Check that a COMMIT sends all of its transaction."""
     with session(node) as raw:
         raw.send("BEGIN", transaction="t")
         for body in (b"1", b"2"):
@@ -99,7 +99,7 @@ def check_stomp_commit(node: Served, name: str, patience_s: float) -> None:
 
 
 def check_stomp_beat(node: Served, name: str, patience_s: float) -> None:
-    """A client that asked for heart-beats hears them."""
+    """Check that a client which asked for heart-beats gets them."""
     with session(node, heart_beat="0,500") as raw:
         raw.socket.settimeout(patience_s)
         try:

@@ -23,7 +23,7 @@ AT_ONCE = wherry.Retry(attempts=3, first_ms=10, cap_ms=10, jitter=0.0)
 
 @asynccontextmanager
 async def serving(home: Path, **webhooks: Any) -> AsyncIterator[tuple[Node, wherry.Client]]:
-    """A node that may call this machine, and a client of it."""
+    """Start a node that may call this machine, and a client of it."""
     config = Config(
         server=ServerSection(port=0, drain_s=1.0),
         storage=StorageSection(path=str(home)),
@@ -47,7 +47,7 @@ def run(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Names in `.hangs` are answered when this is set, or after a while; all others are this machine."""
+    """Resolve names in `.hangs` when the event is set, or after a while; all others are this machine."""
     answer = threading.Event()
 
     def look_up(host: str, port: object, **options: object) -> list[Any]:

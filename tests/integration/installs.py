@@ -19,7 +19,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 
 def closure(wanted: Iterable[str]) -> dict[str, Distribution]:
-    """The packages that these requirements bring, by name."""
+    """Return the packages that these requirements bring, by name."""
     found: dict[str, Distribution] = {}
     asked: set[str] = set()
     left = [Requirement(text) for text in wanted]
@@ -40,7 +40,7 @@ def closure(wanted: Iterable[str]) -> dict[str, Distribution]:
 
 
 def installed(folder: Path, wanted: Iterable[str]) -> dict[str, str]:
-    """An environment of variables in which `python` and `wherry` find these requirements, and nothing else."""
+    """Return environment variables with which `python` and `wherry` find these requirements, and nothing else."""
     site, bin_ = folder / "site", folder / "bin"
     site.mkdir(parents=True)
     bin_.mkdir()
@@ -59,6 +59,6 @@ def installed(folder: Path, wanted: Iterable[str]) -> dict[str, str]:
 
 
 def named_in(text: str) -> list[str]:
-    """What a text says is to be installed: `pip install polars`, `pip install '.[docs]'`."""
+    """Return what a text asks to install: `pip install polars`, `pip install '.[docs]'`."""
     found = re.findall(r"pip install (?:'([^']+)'|([\w.\[\],-]+))", text)
     return [re.sub(r"^(?:\.|wherry)(?=\[|$)", "wherry", quoted or plain) for quoted, plain in found]

@@ -27,7 +27,7 @@ PAUSE_S, PATIENCE_S = 0.05, 20.0
 
 
 class Ledger:
-    """What clients were told, and by which life of the node."""
+    """What clients sent, received and got confirmed, and by which life of the node."""
 
     def __init__(self) -> None:
         self.life = 0
@@ -202,15 +202,15 @@ def stomp(ledger: Ledger, wire: str, port: int) -> Callable[[int], Iterator[obje
 
 def _take(ledger: Ledger, wire: str, raw: Stomp, waits: dict[str, tuple[str, bytes]], life: int) -> None:
     """Take a frame: a message, which is acked, or the receipt of something."""
-    told = raw.next()
-    if told.command == "MESSAGE":
-        ledger.receive(told.body, life)
-        receipt = f"ack {told.headers['message-id']}"
-        waits[receipt] = "ack", told.body
-        raw.send("ACK", id=told.headers["ack"], receipt=receipt)
+    frame = raw.next()
+    if frame.command == "MESSAGE":
+        ledger.receive(frame.body, life)
+        receipt = f"ack {frame.headers['message-id']}"
+        waits[receipt] = "ack", frame.body
+        raw.send("ACK", id=frame.headers["ack"], receipt=receipt)
         return
-    assert told.command == "RECEIPT", told
-    what, payload = waits.pop(told.headers["receipt-id"])
+    assert frame.command == "RECEIPT", frame
+    what, payload = waits.pop(frame.headers["receipt-id"])
     if what == "ack":
         ledger.ack(payload, life)
     else:

@@ -74,7 +74,7 @@ class Proxy:
 async def proxied(
     url: str, refuse: Callable[[bytes], bytes] | None = None, idle_s: float | None = None
 ) -> AsyncIterator[tuple[str, Proxy]]:
-    """A proxy before a node: its address, and the proxy."""
+    """Start a proxy before a node; yield its address, and the proxy."""
     proxy = Proxy(url, refuse, idle_s)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     try:

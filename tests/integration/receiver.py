@@ -1,4 +1,4 @@
-"""A client of webhooks: a tiny HTTP server that remembers its calls, and answers as it is told."""
+"""A client of webhooks: a tiny HTTP server that keeps its calls, and answers as the test sets it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import wherry
-from tests.integration.worker import tell
+from tests.integration.worker import report
 
 START_MS = 1_800_000_000_000
 FIRST_MS = START_MS + 365 * 24 * 3_600_000
@@ -39,8 +39,8 @@ async def publish(broker: wherry.Broker, count: int) -> None:
         times = pa.array(due_times(count)[numbers], pa.int64()).view(pa.timestamp("ms", tz="UTC"))
         options = wherry.PublishOptions(producer="scheduler", sequence=int(numbers[0]))
         await broker.publish("later", pa.record_batch({"payload": payloads, "due": times}), options)
-        tell("published", part)
-    tell("all")
+        report("published", part)
+    report("all")
     await asyncio.Event().wait()
 
 
@@ -50,10 +50,10 @@ async def consume(broker: wherry.Broker, clock: wherry.VirtualClock, count: int)
     async with await broker.consumer("later", "readers", "reader") as consumer:
         while True:
             while len(delivery := await consumer.pull(PULL)):
-                tell("got", *map(bytes.decode, delivery.payloads()))
+                report("got", *map(bytes.decode, delivery.payloads()))
                 await delivery.ack()
-                tell("acked")
-            tell("drained", clock.now_ms)
+                report("acked")
+            report("drained", clock.now_ms)
             clock.advance((max(clock.now_ms + step_ms, FIRST_MS - 1) - clock.now_ms) / 1_000)
 
 

@@ -23,13 +23,13 @@ class Served:
         self.node, self.loop = node, loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Something to do in the loop of the node."""
+        """Run something in the loop of the node."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
 
 
 @contextmanager
 def served(home: Path, bounds: Bounds | None = None, **sections: Any) -> Iterator[Served]:
-    """A node on a directory, until the end of the `with`."""
+    """Run a node on a directory, until the end of the `with`."""
     sections.setdefault("server", ServerSection(port=0, drain_s=2.0))
     config = Config(
         storage=StorageSection(path=str(home)),

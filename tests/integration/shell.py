@@ -21,7 +21,7 @@ CA = ("--ca", str(CERTIFICATES / "authority.pem"))
 
 @contextmanager
 def broker(folder, *flags, **variables):
-    """A broker of its own, on a port that was free; on the way out it stops by a signal, with everything written."""
+    """Run a broker of its own on a free port; a signal stops it at the end, with everything written."""
     command = [*WHERRY, "serve", "--port", "0", "--data", str(folder / "data"), *flags]
     environment = {**os.environ, **variables}
     with (
@@ -31,13 +31,13 @@ def broker(folder, *flags, **variables):
         ) as process,
     ):
         assert process.stdout is not None
-        said = ""
-        while "Ctrl-C" not in said:
+        printed = ""
+        while "Ctrl-C" not in printed:
             line = process.stdout.readline()
             assert line, (folder / "log").read_text()
-            said += line
+            printed += line
         try:
-            yield said.split()[3]
+            yield printed.split()[3]
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)
@@ -72,7 +72,7 @@ def lines(done):
 
 
 def bury(url, topic, *texts, subscription="workers", reason="rejected"):
-    """Dead letters, as a consumer makes them that gives up; their texts are their ids."""
+    """Make dead letters as a consumer makes them that gives up; their texts are their ids."""
 
     async def main():
         async with connect(url) as client:

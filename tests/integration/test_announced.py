@@ -46,17 +46,17 @@ class Opened(ExitStack):
         super().__init__()
         self.node, self.sockets = node, list[socket.socket]()
 
-    def http(self, said: bytes) -> socket.socket:
+    def http(self, data: bytes) -> socket.socket:
         place = urlsplit(self.node.url)
         assert place.hostname is not None
         found = self.enter_context(socket.create_connection((place.hostname, place.port or 0), PATIENCE_S))
-        found.sendall(said)
+        found.sendall(data)
         self.sockets.append(found)
         return found
 
     def at(self, scheme: str) -> int:
-        """The port of a wire, as the banner tells it."""
-        (word,) = [word for word in self.node.said.split() if word.startswith(f"{scheme}://")]
+        """Return the port of a wire from the banner."""
+        (word,) = [word for word in self.node.printed.split() if word.startswith(f"{scheme}://")]
         port = urlsplit(word.rstrip(";.,")).port
         assert port is not None
         return port
@@ -99,18 +99,18 @@ def by_amqp(clients: Opened) -> None:
 
 @pytest.mark.rows("Q2", "Q3")
 @pytest.mark.parametrize("announce", [by_length, by_chunk, by_stomp, by_websocket, by_amqp])
-def test_what_is_only_announced_takes_no_memory(announce: Callable[[Opened], None], tmp_path: Path):
+def test_bytes_that_are_only_announced_take_no_memory(announce: Callable[[Opened], None], tmp_path: Path):
     with Running(tmp_path / "data") as node, Opened(node) as clients:
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 201
         before = resident(node)
         for _ in range(CLIENTS):
             announce(clients)
-        assert node.ask("GET", "/v1/topics/jobs")[0] == 200  # behind all of them
+        assert node.ask("GET", "/v1/topics/jobs")[0] == 200  # the call is answered behind all of them
         assert resident(node) < before + SLACK_BYTES
 
 
 @pytest.mark.rows("Q2")
-def test_memory_of_bodies_goes_back_to_the_system(tmp_path: Path):
+def test_memory_of_bodies_is_returned_to_the_system(tmp_path: Path):
     with Running(tmp_path / "data") as node, Opened(node) as clients:
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 201
         before = resident(node)

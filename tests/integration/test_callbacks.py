@@ -1,4 +1,4 @@
-"""Callbacks: producers are told what became of their messages, by a real node, over real sockets."""
+"""Callbacks: a real node reports the outcomes of messages to their producers, over real sockets."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ def outcomes(receiver: Receiver) -> list[dict[str, Any]]:
 
 
 def fates(receiver: Receiver) -> dict[str, list[str]]:
-    """What was told of each message, in order."""
-    told: dict[str, list[str]] = {}
+    """Return the fates that were reported of each message, in order."""
+    reported: dict[str, list[str]] = {}
     for each in outcomes(receiver):
-        told.setdefault(each["id"], []).append(each["fate"])
-    return told
+        reported.setdefault(each["id"], []).append(each["fate"])
+    return reported
 
 
 def to(receiver: Receiver) -> wherry.PublishOptions:
@@ -36,7 +36,7 @@ async def prepared(client: wherry.Client) -> None:
 
 @pytest.mark.rows("K4")
 @run
-async def test_a_producer_is_told_of_the_delivery_and_of_the_end(tmp_path):
+async def test_a_producer_gets_a_report_of_the_delivery_and_of_the_end(tmp_path):
     async with Receiver() as receiver, serving(tmp_path, secret=SECRET) as (_, client):
         await prepared(client)
         await client.publish("jobs", ["a", "b"], to(receiver))
@@ -71,7 +71,7 @@ async def test_without_a_secret_nothing_is_signed(tmp_path):
 
 
 @run
-async def test_a_restart_between_the_end_and_the_telling_loses_nothing(tmp_path):
+async def test_a_restart_between_the_end_and_the_report_loses_nothing(tmp_path):
     async with Receiver() as gone:
         pass
     async with serving(tmp_path) as (_, client):
@@ -88,7 +88,7 @@ async def test_a_restart_between_the_end_and_the_telling_loses_nothing(tmp_path)
         await client.publish("jobs", ["d"], to(receiver))
         await client.cancel("jobs", "0-3")
         await until(lambda: outcomes(receiver))
-        assert fates(receiver) == {"0-3": ["cancelled"]}  # what was told is not told again
+        assert fates(receiver) == {"0-3": ["cancelled"]}  # a reported outcome is not reported again
 
 
 @run
@@ -104,7 +104,7 @@ async def test_an_attempt_that_fails_is_made_again(tmp_path, monkeypatch):
 
 
 @run
-async def test_after_many_attempts_it_gives_up_and_says_so(tmp_path, monkeypatch, caplog):
+async def test_after_many_attempts_the_node_gives_up_and_logs_it(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(callbacks, "FIRST_S", 0.001)
     monkeypatch.setattr(callbacks, "CAP_S", 0.01)
     async with Receiver(lambda call: 500) as receiver, serving(tmp_path) as (node, client):
@@ -130,7 +130,7 @@ async def test_gone_means_given_up_at_once(tmp_path):
 
 
 @run
-async def test_a_dead_letter_that_is_sent_back_is_told_of_again(tmp_path):
+async def test_a_dead_letter_that_is_sent_back_is_reported_again(tmp_path):
     async with Receiver() as receiver, serving(tmp_path) as (_, client):
         await prepared(client)
         await client.publish("jobs", ["a"], to(receiver))
@@ -142,7 +142,7 @@ async def test_a_dead_letter_that_is_sent_back_is_told_of_again(tmp_path):
 
 
 @run
-async def test_one_that_cannot_be_told_holds_up_no_other(tmp_path):
+async def test_a_callback_that_cannot_be_reached_holds_up_no_other(tmp_path):
     async with Receiver() as receiver, Receiver(lambda call: 503) as broken, serving(tmp_path) as (_, client):
         await prepared(client)
         for number in range(50):
@@ -183,7 +183,7 @@ async def test_a_call_that_was_broken_off_or_not_tried_is_no_failure(tmp_path, m
 
 
 @run
-async def test_many_outcomes_are_told_together(tmp_path):
+async def test_many_outcomes_are_reported_together(tmp_path):
     async with Receiver() as receiver, serving(tmp_path) as (_, client):
         await prepared(client)
         await client.publish("jobs", ["x"] * 5_000, to(receiver))

@@ -10,7 +10,7 @@ import time
 from tests.integration.shell import PATIENCE_S, WHERRY, lines
 
 
-def test_text_goes_in_and_comes_out(wherry):
+def test_text_is_published_and_consumed(wherry):
     wherry("topic", "create", "{t}")
     wherry("subscription", "create", "{t}", "workers")
     assert wherry("publish", "{t}", "hello", "wörld", "with\ttab").stdout.split() == ["0-0", "0-1", "0-2"]
@@ -18,13 +18,13 @@ def test_text_goes_in_and_comes_out(wherry):
     assert wherry("consume", "{t}", "workers").stdout == "", "they were acked"
 
 
-def test_lines_of_stdin_go_in(wherry):
+def test_lines_of_stdin_are_published(wherry):
     wherry("publish", "--create", "{t}", stdin="one\ntwo\r\n\nthree")
     done = wherry("consume", "--create", "{t}", "workers", "--json")
     assert [(row["payload"], row["attempt"]) for row in lines(done)] == [("one", 1), ("two", 1), ("three", 1)]
 
 
-def test_bytes_come_out_as_they_went_in(wherry, tmp_path):
+def test_bytes_are_consumed_as_they_were_published(wherry, tmp_path):
     body = bytes(range(256)) * 8
     (tmp_path / "body").write_bytes(body)
     wherry("topic", "create", "{t}")
@@ -42,8 +42,8 @@ def test_ten_thousand_lines_of_ndjson(wherry, tmp_path):
         for number in range(10_000):
             message = {"payload": {"n": number}, "key": f"key-{number % 7}", "headers": {"parity": str(number % 2)}}
             out.write(json.dumps(message) + "\n")
-    [told] = lines(wherry("publish", "--create", "{t}", "--file", str(file), "--ndjson", "--header", "x=y", "--json"))
-    assert told["count"] == 10_000
+    [report] = lines(wherry("publish", "--create", "{t}", "--file", str(file), "--ndjson", "--header", "x=y", "--json"))
+    assert report["count"] == 10_000
     assert [row["payload"] for row in lines(wherry("browse", "{t}", "--start", "9999", "--json"))] == ['{"n":9999}']
     rows = lines(wherry("search", "{t}", "--key", "key-3", "--header", "parity=1", "--limit", "10000", "--json"))
     assert [json.loads(row["payload"])["n"] for row in rows] == [n for n in range(10_000) if n % 7 == 3 and n % 2]
@@ -111,7 +111,7 @@ def test_looking_takes_nothing(wherry):
     assert wherry("message", "fate", "{t}", "0-0").stdout.splitlines()[0] == "settled"
 
 
-def test_publish_waits_for_what_becomes_of_it(wherry, url, request):
+def test_publish_waits_for_the_outcome(wherry, url, request):
     wherry("topic", "create", "{t}")
     wherry("subscription", "create", "{t}", "workers")
     late = wherry("publish", "{t}", "one", "two", "--wait", "settled", "--timeout", "100ms", code=1)
@@ -122,10 +122,10 @@ def test_publish_waits_for_what_becomes_of_it(wherry, url, request):
         try:
             assert wherry("publish", "{t}", "three", "--wait", "settled", "--id", "c").stdout == "c settled\n"
             assert wherry("publish", "{t}", "four", "--wait", "delivered").stdout.startswith("0-3 ")
-            [told] = lines(wherry("publish", "{t}", "--wait", "settled", "--json", stdin="x\n" * 1_201))
+            [report] = lines(wherry("publish", "{t}", "--wait", "settled", "--json", stdin="x\n" * 1_201))
         finally:
             process.kill()
-    assert (told["count"], told["fates"]) == (1_201, {"settled": 1_201})
+    assert (report["count"], report["fates"]) == (1_201, {"settled": 1_201})
 
 
 def test_a_slow_pipe_is_published_as_it_comes(wherry, url, request):
@@ -144,7 +144,7 @@ def test_a_slow_pipe_is_published_as_it_comes(wherry, url, request):
     assert (process.returncode, "2 published" in errors) == (0, True)
 
 
-def test_follow_goes_on_until_control_c(wherry, url, request):
+def test_follow_continues_until_control_c(wherry, url, request):
     wherry("publish", "--create", "{t}", "one")
     command = [*WHERRY, "--url", url, "consume", "--create", request.node.name, "workers", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -159,7 +159,7 @@ def test_follow_goes_on_until_control_c(wherry, url, request):
 
 
 def test_a_terminal_gets_a_bar_and_no_escapes_of_others(url, request, tmp_path):
-    """Somebody watches: stderr is a terminal."""
+    """Publish with a terminal as stderr."""
     file = tmp_path / "lines"
     file.write_text("".join(f"{number}\n" for number in range(20_000)))
     ours, theirs = pty.openpty()
@@ -178,7 +178,7 @@ def test_a_terminal_gets_a_bar_and_no_escapes_of_others(url, request, tmp_path):
     assert b"20,000 published" in seen
 
 
-def test_what_is_not_there_is_told_with_what_to_do(wherry):
+def test_a_name_that_is_not_there_is_reported_with_what_to_do(wherry):
     assert "wherry topic create" in wherry("publish", "{t}", "x", code=1).stderr
     assert "wherry topic create" in wherry("consume", "{t}", "w", code=1).stderr
     wherry("topic", "create", "{t}")

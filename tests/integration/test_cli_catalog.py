@@ -98,7 +98,7 @@ def test_keys_are_made_listed_and_deleted(wherry):
     assert "no key named" in wherry("key", "show", made["id"], code=1).stderr
 
 
-def test_top_tells_the_figures_of_every_subscription(wherry, request):
+def test_top_shows_the_figures_of_every_subscription(wherry, request):
     wherry("publish", "--create", "{t}", "one", "two", "three")
     wherry("subscription", "create", "{t}", "workers")
     wherry("consume", "{t}", "workers", "--count", "1")

@@ -21,10 +21,10 @@ def test_dead_letters_are_seen_redriven_and_audited(wherry, url, request):
     [one] = lines(wherry("dead", "show", "{t}", "torn.png", "--json"))
     assert (one["payload"], one["attempts"]) == ("torn.png", 1)
     assert "broken.png" in wherry("dead", "redrive", "{t}", "--dry-run").stdout
-    assert "give --yes" in wherry("dead", "redrive", "{t}", code=2).stderr, "nobody is there to say yes"
+    assert "give --yes" in wherry("dead", "redrive", "{t}", code=2).stderr, "without a terminal there is no question"
     wherry("dead", "list", "{t}", "--reason", "elsewhere")
-    told = wherry("dead", "redrive", "{t}", "--reason", "picture", "--rate", "100", "--by", "ann", "--yes", "--json")
-    assert lines(told) == [{"count": 2}]
+    done = wherry("dead", "redrive", "{t}", "--reason", "picture", "--rate", "100", "--by", "ann", "--yes", "--json")
+    assert lines(done) == [{"count": 2}]
     again = wherry("dead", "redrive", "{t}", "--yes")
     assert "no such dead letters" in again.stderr
     assert wherry("consume", "{t}", "workers").stdout == "broken.png\ntorn.png\n"

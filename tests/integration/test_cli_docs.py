@@ -28,14 +28,14 @@ def shell(tmp_path):
 
 
 def test_the_blocks_run_as_printed(shell, url):
-    said = []
+    printed = []
     for block in BLOCKS:
         if "https://127" not in block:
             done = shell(block, url)
             assert done.returncode == 0, (block, done.stderr)
-            said.append(done.stdout)
-    assert said[0].startswith("0-0\n0-1\nhello\nworld\n")
-    assert re.search(r"eu=region:eu,size:big", "".join(said))
+            printed.append(done.stdout)
+    assert printed[0].startswith("0-0\n0-1\nhello\nworld\n")
+    assert re.search(r"eu=region:eu,size:big", "".join(printed))
 
 
 def test_the_block_about_tls_runs_as_printed(shell, tmp_path):

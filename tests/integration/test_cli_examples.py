@@ -44,7 +44,7 @@ ORDER = [
     ),
     *("subscription delete", "topic delete"),
 ]
-"""How somebody would come upon them; `serve`, `tour`, and what needs Spark have tests of their own."""
+"""The order in which a reader would come to them; `serve`, `tour`, and what needs Spark have tests of their own."""
 
 
 def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):

@@ -21,13 +21,13 @@ from wherry.sim.world import loop as simulated
 
 def test_load_is_paced_and_ends_by_itself(wherry):
     began = time.monotonic()
-    [told] = lines(wherry("load", "{t}", "--count", "3", "--rate", "10", "--sync", "1", "--json"))
-    assert told["sent"] == told["sync"]["count"] == 3
-    assert told["failed"] == {}
-    assert 0 < told["sync"]["p50_ms"] <= told["sync"]["p100_ms"]
-    assert 0.2 <= told["seconds"] <= time.monotonic() - began, "the third leaves two tenths after the first"
+    [report] = lines(wherry("load", "{t}", "--count", "3", "--rate", "10", "--sync", "1", "--json"))
+    assert report["sent"] == report["sync"]["count"] == 3
+    assert report["failed"] == {}
+    assert 0 < report["sync"]["p50_ms"] <= report["sync"]["p100_ms"]
+    assert 0.2 <= report["seconds"] <= time.monotonic() - began, "the third leaves two tenths after the first"
     assert wherry("subscription", "list", "{t}", "--json").stdout == "", (
-        "nobody is left for whom messages would be kept"
+        "no subscription is left that would keep messages"
     )
 
 
@@ -35,27 +35,27 @@ def test_what_is_not_settled_in_time_has_failed(wherry):
     wherry("topic", "create", "{t}")
     wherry("subscription", "create", "{t}", "idle")
     words = ("load", "{t}", "--count", "2", "--rate", "50", "--timeout", "300ms", "--json")
-    [told] = lines(wherry(*words, code=1))
-    assert told["failed"] == {"still delivered after 300 ms": 1, "no callback in time": 1}
-    assert not {"sync", "async"} & set(told)
-    [told] = lines(wherry(*words, "--sync", "1", "--wait", "delivered"))
-    assert (told["sync"]["count"], told["failed"]) == (2, {})
+    [report] = lines(wherry(*words, code=1))
+    assert report["failed"] == {"still delivered after 300 ms": 1, "no callback in time": 1}
+    assert not {"sync", "async"} & set(report)
+    [report] = lines(wherry(*words, "--sync", "1", "--wait", "delivered"))
+    assert (report["sync"]["count"], report["failed"]) == (2, {})
 
 
 def test_load_is_sync_where_the_broker_does_not_call_back(tmp_path):
     with broker(tmp_path) as url:
         words = ["--url", url, "load", "jobs", "--count", "4", "--rate", "50", "--json"]
         done = CliRunner().invoke(app, words, catch_exceptions=False)
-        [told] = lines(done)
-        assert (done.exit_code, told["sent"], told["sync"]["count"], told["failed"]) == (0, 4, 4, {})
+        [report] = lines(done)
+        assert (done.exit_code, report["sent"], report["sync"]["count"], report["failed"]) == (0, 4, 4, {})
         assert done.stderr.count("WHERRY_WEBHOOKS_ALLOW_PRIVATE=true") == 1
         chosen = CliRunner().invoke(app, [*words, "--sync", "0.5"], catch_exceptions=False)
-    assert (chosen.exit_code, chosen.stdout) == (1, ""), "somebody asked for the mix"
+    assert (chosen.exit_code, chosen.stdout) == (1, ""), "a mix was asked for"
     assert "WHERRY_WEBHOOKS_ALLOW_PRIVATE=true" in chosen.stderr
 
 
 class CallsBack(BaseHTTPRequestHandler):
-    """As much of a broker as a load generator sees: it says yes, and calls back whoever asked for it."""
+    """As much of a broker as a load generator sees: it takes messages, and posts their callbacks."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[list[tuple[float, dict[str, str]]]] = []
@@ -68,12 +68,12 @@ class CallsBack(BaseHTTPRequestHandler):
             assert json.loads(body)["payload"].startswith(f"{len(self.seen) + 1} ")
             self.seen.append((time.monotonic(), query))
         if name == "0-0":
-            self.call_back(query, name)  # it may come before the answer
-        told = json.dumps({"fate": "settled", "ids": [name]}).encode()
+            self.call_back(query, name)  # a callback may come before the answer
+        report = json.dumps({"fate": "settled", "ids": [name]}).encode()
         self.send_response(201)
-        self.send_header("Content-Length", str(len(told)))
+        self.send_header("Content-Length", str(len(report)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(report)
         if name != "0-0":
             self.call_back(query, name)
 
@@ -85,7 +85,7 @@ class CallsBack(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = answer  # noqa: N815  the names that the library calls
 
     def log_message(self, *_):
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.mark.rows("K13")
@@ -96,17 +96,19 @@ def test_load_mixes_sync_and_async_evenly_at_its_pace():
         done = CliRunner().invoke(app, [*words, "--rate", "5", "--sync", "0.5", "--json"], catch_exceptions=False)
         server.shutdown()
     assert done.exit_code == 0, done.output
-    [told] = lines(done)
-    assert (told["sent"], told["sync"]["count"], told["async"]["count"], told["failed"]) == (4, 2, 2, {})
+    [report] = lines(done)
+    assert (report["sent"], report["sync"]["count"], report["async"]["count"], report["failed"]) == (4, 2, 2, {})
     assert ["wait" in query for _, query in CallsBack.seen] == [False, True, False, True]
     assert [query["wait"] for _, query in CallsBack.seen if "wait" in query] == ["settled", "settled"]
-    assert [query.get("timeout_ms") for _, query in CallsBack.seen] == [None, "10000"] * 2, "nobody holds the others"
+    assert [query.get("timeout_ms") for _, query in CallsBack.seen] == [None, "10000"] * 2, (
+        "no consumer holds the others"
+    )
 
 
 @pytest.mark.rows("K13")
 @pytest.mark.parametrize(("words", "pace_s"), [([], 1.0), (["--rate", "5"], 0.2), (["--rate", "0.01"], 100.0)])
-def test_load_sends_one_message_a_second_unless_told_otherwise(monkeypatch, words, pace_s):
-    """By a clock that jumps: how even the pace is does not depend on this machine."""
+def test_load_sends_one_message_a_second_by_default(monkeypatch, words, pace_s):
+    """Use a clock that jumps: how even the pace is does not depend on this machine."""
     sent: list[tuple[float, bool]] = []
 
     async def only_send(self: Load, link: object, *, consume: bool) -> None:
@@ -115,7 +117,7 @@ def test_load_sends_one_message_a_second_unless_told_otherwise(monkeypatch, word
 
     async def one(self: Load, link: object, number: int, callback: str, *, is_sync: bool) -> None:
         sent.append((asyncio.get_running_loop().time(), is_sync))
-        await asyncio.sleep(30)  # an answer that takes its time holds up no other message
+        await asyncio.sleep(30)  # a slow answer holds up no other message
         self._note("sync" if is_sync else "async", 0)
 
     monkeypatch.setattr(GlobalOptions, "run", lambda self, work: simulated.run(work(None)))
@@ -130,9 +132,9 @@ def test_load_sends_one_message_a_second_unless_told_otherwise(monkeypatch, word
 
 @pytest.mark.rows("K13")
 def test_load_is_called_back_by_a_real_broker(wherry):
-    [told] = lines(wherry("load", "{t}", "--count", "10", "--rate", "20", "--json"))
-    assert (told["sent"], told["sync"]["count"], told["async"]["count"], told["failed"]) == (10, 5, 5, {})
-    assert told["accepted"]["p50_ms"] <= told["async"]["p100_ms"]
+    [report] = lines(wherry("load", "{t}", "--count", "10", "--rate", "20", "--json"))
+    assert (report["sent"], report["sync"]["count"], report["async"]["count"], report["failed"]) == (10, 5, 5, {})
+    assert report["accepted"]["p50_ms"] <= report["async"]["p100_ms"]
 
 
 def test_bench_leaves_nothing_behind(wherry):

@@ -1,4 +1,4 @@
-"""How the command line reaches a broker, and what it says when it does not."""
+"""How the command line reaches a broker, and what it prints when it does not."""
 
 import json
 import time
@@ -35,10 +35,10 @@ def test_tab_knows_the_names(wherry, url, request):
         env = asked | {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         assert CliRunner().invoke(app, [], env=env, prog_name="wherry").stdout.split() == [name]
     env = asked | {"WHERRY_URL": "http://127.0.0.1:1", "COMP_WORDS": "wherry browse t", "COMP_CWORD": "2"}
-    assert CliRunner().invoke(app, [], env=env, prog_name="wherry").stdout.split() == [], "nobody answers"
+    assert CliRunner().invoke(app, [], env=env, prog_name="wherry").stdout.split() == [], "no broker answers"
 
 
-def test_without_a_broker_it_says_so_at_once():
+def test_without_a_broker_the_command_fails_at_once():
     began = time.monotonic()
     for words in (["topic", "list"], ["publish", "jobs", "x"], ["consume", "jobs", "w"], ["load", "jobs"]):
         done = CliRunner().invoke(app, ["--url", "http://127.0.0.1:1", *words])

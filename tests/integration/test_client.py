@@ -60,7 +60,7 @@ async def test_a_nack_comes_back_after_its_delay_and_not_before(world):
 
 @on_each
 @pytest.mark.rows("A18", "A6")
-async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
+async def test_an_ack_after_the_lease_settles_nothing_and_raises(world):
     await world.jobs(lease_ms=400, retry=AT_ONCE)
     await world.client.publish("jobs", [b"a"])
     late = await world.pull()
@@ -119,7 +119,7 @@ async def test_a_rejected_message_is_dead_at_once(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_priority_decides_who_leaves_first(world):
+async def test_priority_decides_which_message_is_delivered_first(world):
     await world.jobs(order="priority")
     await world.client.publish("jobs", [wherry.Message(payload=b"%d" % n, priority=n) for n in (5, 1, 3)])
     assert (await world.pull()).payloads() == [b"1", b"3", b"5"]
@@ -191,7 +191,7 @@ async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
     published, fates = await publishing
     assert dict(zip(published.ids(), fates.words(), strict=True)) == {"0-0": "settled", "0-1": "dead"}
     assert [(await world.client.fate("jobs", each)).fate for each in published.ids()] == fates.words()
-    _, fates = await world.client.publish_and_wait("jobs", [b"nobody comes"], until="delivered", timeout_ms=50)
+    _, fates = await world.client.publish_and_wait("jobs", [b"no consumer"], until="delivered", timeout_ms=50)
     assert fates.words() == ["waiting"]
     publishing = asyncio.create_task(world.client.publish_and_wait("jobs", [b"held"], until="delivered"))
     held = await world.pull(2, wait_ms=5_000)
@@ -205,7 +205,7 @@ async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
 
 @on_each
 @pytest.mark.rows("A18", "A27")
-async def test_a_callback_goes_with_the_options_of_a_publish(world):
+async def test_a_callback_is_one_of_the_options_of_a_publish(world):
     await world.jobs()
     with pytest.raises(wherry.InvalidInput) as refused:
         await world.client.publish("jobs", [b"a"], wherry.PublishOptions(callback="gopher://a?b=c&d"))

@@ -85,7 +85,7 @@ async def test_a_route_copies_to_the_topics_that_match(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_a_route_may_go_by_headers_of_the_call(world):
+async def test_a_route_may_use_headers_of_the_call(world):
     for name in ("eu", "large"):
         await world.client.create_topic(name)
     bindings = (
@@ -94,17 +94,17 @@ async def test_a_route_may_go_by_headers_of_the_call(world):
     )
     await world.client.put_route(wherry.Route(name="orders", kind="headers", bindings=bindings))
 
-    async def went(**headers: str) -> list[str]:
+    async def reached(**headers: str) -> list[str]:
         message = wherry.Message(payload=b"a", headers={"region": "eu", "of": "the message"})
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return list(await world.client.publish_route("orders", [message], headers=named))
 
-    assert await went(region="eu") == []
-    assert await went(region="eu", by="ann of: sales; 7%") == ["eu"]
-    assert await went(region="eu", by="ann of: sales; 7%", x_large="yes") == ["eu", "large"]
-    assert await went(size="") == ["large"]
-    assert await went(X_LARGE="yes") == await went(GRÖßE=" groß\r\n") == ["large"]
-    assert await went(size="%20", x_large="YES", größe="gro%C3%9F") == []
+    assert await reached(region="eu") == []
+    assert await reached(region="eu", by="ann of: sales; 7%") == ["eu"]
+    assert await reached(region="eu", by="ann of: sales; 7%", x_large="yes") == ["eu", "large"]
+    assert await reached(size="") == ["large"]
+    assert await reached(X_LARGE="yes") == await reached(GRÖßE=" groß\r\n") == ["large"]
+    assert await reached(size="%20", x_large="YES", größe="gro%C3%9F") == []
     assert await world.client.publish_route("orders", [b"a"]) == {}
     for wrong in ({"Region": "eu", "region": "us"}, {"": "c"}, {"a": "\ud800"}, {"a": 1}, {1: "a"}, "a=b"):
         with pytest.raises(wherry.InvalidInput, match="headers"):
@@ -113,7 +113,7 @@ async def test_a_route_may_go_by_headers_of_the_call(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_octets_may_go_by_headers_of_the_call(world):
+async def test_octets_may_be_routed_by_headers_of_the_call(world):
     await world.client.create_topic("eu")
     bindings = (wherry.Binding(topic="eu", headers={"City": "Köln"}),)
     await world.client.put_route(wherry.Route(name="orders", kind="headers", bindings=bindings))
@@ -128,7 +128,7 @@ async def test_octets_may_go_by_headers_of_the_call(world):
     with pytest.raises(wherry.InvalidInput, match="Wherry-Route-City"):
         await post("/v1/routes/orders/messages", "%ff")
     with pytest.raises(wherry.InvalidInput, match="Wherry-Route-City"):
-        await post("/v1/topics/eu/messages", "Bonn")  # no route looks at it there
+        await post("/v1/topics/eu/messages", "Bonn")  # no route reads the body of a plain publish
     [stored] = (await world.client.browse("eu")).to_pylist()
     assert (stored["payload"], stored["headers"]) == (b"a", [("by", "ann")])
 
@@ -150,7 +150,7 @@ async def test_a_value_that_json_cannot_hold_is_refused_by_its_field(world):
 
 @on_each
 @pytest.mark.rows("A18")
-async def test_what_is_wrong_is_told_as_the_broker_tells_it(world):
+async def test_a_wrong_call_raises_the_error_of_the_broker(world):
     await world.jobs()
     with pytest.raises(wherry.NotFound, match="nowhere"):
         await world.client.publish("nowhere", [b"a"])
@@ -182,7 +182,7 @@ async def test_names_may_hold_anything(world):
     assert [topic.name for topic in await world.client.topics()] == [name]
 
 
-def test_others_may_connect_to_it():
+def test_clients_may_connect_to_an_embedded_broker():
     with wherry.embedded_sync() as here, wherry.connect_sync(here.listen()) as there:
         there.create_topic("jobs")
         assert [topic.name for topic in here.topics()] == ["jobs"]

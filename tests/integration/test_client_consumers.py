@@ -23,7 +23,7 @@ async def test_a_consumer_hands_out_each_message_and_acks_together(world):
             message.ack_later()
             if len(seen) == 100:
                 break
-        async for message in consumer:  # goes on where it stood
+        async for message in consumer:  # the consumer continues where it stood
             seen.append(int(message.payload))
             await message.ack()
             if len(seen) == 120:
@@ -68,7 +68,7 @@ async def test_a_consumer_may_ack_by_itself_what_its_loop_has_dealt_with(world):
                     await message.nack(delay_ms=0)
                 elif message.payload == b"7":
                     raise ZeroDivisionError
-    assert sorted((await world.pull()).payloads()) == [b"3", b"8", b"9"]  # and the one that failed after its delay
+    assert sorted((await world.pull()).payloads()) == [b"3", b"8", b"9"]  # and the message that failed, after its delay
 
 
 @on_each
@@ -89,7 +89,7 @@ async def test_a_consumer_renews_the_lease_of_work_ten_times_its_length(world):
 
 @on_each
 @pytest.mark.rows("A6")
-async def test_a_consumer_whose_lease_is_lost_is_told(world):
+async def test_a_consumer_whose_lease_is_lost_gets_an_error(world):
     await world.jobs(lease_ms=400)
     await world.client.publish("jobs", [b"a", b"b"])
     async with world.client.consumer("jobs", "workers", renew=False) as consumer:
@@ -115,7 +115,7 @@ async def test_without_acks_a_message_is_handed_out_once(world):
 
 
 @on_each
-async def test_a_consumer_of_nothing_says_so(world):
+async def test_a_consumer_of_a_missing_subscription_raises(world):
     with pytest.raises(wherry.NotFound):
         async with world.client.consumer("nowhere", "workers"):
             pass
@@ -129,14 +129,14 @@ async def test_a_consumer_of_nothing_says_so(world):
 
 
 @on_each
-async def test_of_two_consumers_told_the_same_name_one_may_leave(world):
+async def test_of_two_consumers_of_the_same_name_one_may_leave(world):
     await world.jobs(lease_ms=60_000, assignment="shared")
     async with world.client.consumer("jobs", "workers", name="worker") as stays:
         reading = asyncio.create_task(anext(aiter(stays)))
         async with world.client.consumer("jobs", "workers", name="worker") as leaves:
             assert stays.name != leaves.name
             assert stays.name.startswith("worker-")
-            while (await world.client.stats("jobs")).subscriptions[0].consumers < 2:  # noqa: ASYNC110  nobody tells
+            while (await world.client.stats("jobs")).subscriptions[0].consumers < 2:  # noqa: ASYNC110  no event to wait for
                 await asyncio.sleep(0.01)
         await world.client.publish("jobs", [b"a"])
         assert (await reading).payload == b"a"
@@ -150,7 +150,7 @@ async def test_a_consumer_that_is_sent_away_joins_again_without_what_it_held(wor
         messages = aiter(consumer)
         held = await anext(messages)
         reading = asyncio.create_task(_rest(messages, 2))
-        while len(consumer._held) < 2:  # noqa: ASYNC110  nobody tells
+        while len(consumer._held) < 2:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.01)
         await world.client.subscription_requests("jobs", "workers").leave(consumer.name)
         assert sorted(await reading) == [b"a", b"b"]
@@ -160,7 +160,7 @@ async def test_a_consumer_that_is_sent_away_joins_again_without_what_it_held(wor
 
 
 async def _rest(messages: AsyncIterator[wherry.Leased], count: int) -> list[bytes]:
-    """So many payloads more, each acked in the end."""
+    """Return so many payloads more, each acked in the end."""
     got = []
     async for message in messages:
         await asyncio.sleep(0.2)

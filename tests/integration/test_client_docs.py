@@ -13,7 +13,7 @@ from tests.integration.worlds import Node
 
 PAGE = (Path(__file__).parents[2] / "docs/client.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-SAID = [
+PRINTED = [
     "0-0 b'hello'\n0-1 b'world'\n0-2 b'later'\n",
     "b'hello'\n",
     "the last one is stored as 0-9999\n",
@@ -22,7 +22,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(SAID)))
+@pytest.mark.parametrize("number", range(len(PRINTED)))
 def test_a_block_runs_as_printed(number: int, tmp_path: Path):
     async def main() -> tuple[bytes, bytes]:
         async with Node(tmp_path / "home") as node:
@@ -34,5 +34,5 @@ def test_a_block_runs_as_printed(number: int, tmp_path: Path):
             )
             return await asyncio.wait_for(program.communicate(), 60)
 
-    assert len(BLOCKS) == len(SAID)
-    assert asyncio.run(main()) == (SAID[number].encode(), b"")
+    assert len(BLOCKS) == len(PRINTED)
+    assert asyncio.run(main()) == (PRINTED[number].encode(), b"")

@@ -18,7 +18,7 @@ FRAME = {
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 @pytest.mark.rows("A22")
-def test_a_frame_goes_in_and_comes_out_as_it_was(wherry_broker, frame):
+def test_a_frame_is_published_and_consumed_as_it_was(wherry_broker, frame):
     wherry_broker.create_topic("jobs")
     wherry_broker.subscribe("jobs", "workers")
     wherry_broker.publish_batch("jobs", frame(FRAME), batch_messages=100)

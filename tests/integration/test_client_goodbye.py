@@ -26,7 +26,7 @@ TLS = ("--tls-certificate", str(PAIR[0]), "--tls-key", str(PAIR[1]))
 
 @pytest.fixture
 def counted(monkeypatch) -> dict[str, int]:
-    """How many connections came and went."""
+    """Count the connections that were made and lost."""
     seen = {"made": 0, "lost": 0}
 
     def count(method: str, name: str) -> None:
@@ -64,7 +64,7 @@ def test_a_client_that_is_closed_has_left(tmp_path: Path, counted: dict[str, int
 
 @contextmanager
 def rude() -> Iterator[str]:
-    """A server that answers one request over TLS, and never says goodbye."""
+    """Run a server that answers one request over TLS, and then hangs without a close."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*PAIR)
     done = threading.Event()
@@ -86,7 +86,7 @@ def rude() -> Iterator[str]:
             thread.join()
 
 
-def test_nobody_waits_for_ever_for_a_goodbye(counted: dict[str, int], monkeypatch):
+def test_no_client_waits_for_ever_for_a_close(counted: dict[str, int], monkeypatch):
     monkeypatch.setattr(pool, "GOODBYE_S", 0.2)
 
     async def main() -> float:

@@ -46,7 +46,7 @@ def test_a_request_about_a_topic_that_moved_raises_and_names_the_address(tmp_pat
                             await call
             sent = node.native_sessions.frames - before
             assert sent[Kind.PUBLISH] == 2, "a publish is not repeated by itself"
-            assert sent[Kind.HELLO] == 1, "the connection goes on: it is the topic that moved"
+            assert sent[Kind.HELLO] == 1, "the connection is kept: only the topic moved"
             assert (await client.publish("jobs", b"c")).ids() == ["0-0"]
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

@@ -38,7 +38,7 @@ def test_a_node_that_is_stopped_and_started_again_is_no_error_for_those_at_work(
                 await asyncio.sleep(0.3)
                 stop.set()
                 count = await published
-                while len(seen) < count:  # noqa: ASYNC110  nobody tells
+                while len(seen) < count:  # noqa: ASYNC110  no event to wait for
                     await asyncio.sleep(0.01)
                 consuming.cancel()
             stats = await client.stats("jobs")
@@ -86,12 +86,12 @@ def test_a_drain_lets_the_reader_settle_what_it_holds(tmp_path: Path):
 
 
 @pytest.mark.rows("A2")
-def test_a_node_that_is_killed_has_stored_what_it_confirmed_and_the_rest_is_told(tmp_path: Path):
+def test_a_node_that_is_killed_has_stored_what_it_confirmed_and_the_rest_raises(tmp_path: Path):
     async def main() -> None:
         async with Node(tmp_path / "home") as node, wherry.connect(node.url, wire="native") as client:
             await ready(client)
             sent = [asyncio.create_task(client.publish("jobs", b"%d" % number)) for number in range(3_000)]
-            while not sent[200].done():  # noqa: ASYNC110  nobody tells
+            while not sent[200].done():  # noqa: ASYNC110  no event to wait for
                 await asyncio.sleep(0.001)
             await node.kill()
             answers = await asyncio.gather(*sent, return_exceptions=True)
@@ -221,19 +221,19 @@ def calls(client: wherry.Client) -> list[Callable[[], Awaitable[Any]]]:
 
 
 async def refusals(url: str, key: str | None, wire: Any) -> list[tuple[object, ...]]:
-    """What comes of each of these calls."""
-    told: list[tuple[object, ...]] = []
+    """Return what each of these calls returns or raises."""
+    found: list[tuple[object, ...]] = []
     async with wherry.connect(url, key=key, wire=wire) as client:
         for call in calls(client):
             try:
                 done = await call()
             except wherry.WherryError as fault:
-                told.append((type(fault), fault.code, getattr(fault, "field", None), str(fault)))
+                found.append((type(fault), fault.code, getattr(fault, "field", None), str(fault)))
             else:
-                told.append((type(done),))
+                found.append((type(done),))
                 if hasattr(done, "close"):
                     await done.close()
-    return told
+    return found
 
 
 def test_keys_and_rights_are_refused_as_over_http(tmp_path: Path):
@@ -264,7 +264,7 @@ def test_a_unix_socket_is_an_address(tmp_path: Path, wire):
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_what_is_larger_than_a_frame_goes_by_http(tmp_path: Path):
+def test_a_message_larger_than_a_frame_is_sent_by_http(tmp_path: Path):
     async def main() -> None:
         async with in_process(tmp_path) as node, wherry.connect(node.url) as client:
             await ready(client)
@@ -278,7 +278,7 @@ def test_what_is_larger_than_a_frame_goes_by_http(tmp_path: Path):
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_callers_without_a_loop_have_it_too(tmp_path: Path):
+def test_callers_without_a_loop_use_the_native_wire_too(tmp_path: Path):
     async def main() -> None:
         async with in_process(tmp_path) as node:
             await asyncio.to_thread(_blocking, node.url)

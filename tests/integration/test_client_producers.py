@@ -21,7 +21,7 @@ class Foreign:
 
 @on_each
 @pytest.mark.rows("A22")
-async def test_tables_go_in_and_columns_come_out(world):
+async def test_tables_are_published_and_columns_are_consumed(world):
     await world.jobs(lease_ms=60_000)
     table = pa.table(
         {
@@ -44,7 +44,7 @@ async def test_tables_go_in_and_columns_come_out(world):
                 break
     assert got == table.column("payload").to_pylist()
     await world.client.create_topic("copy")
-    await world.client.publish("copy", batch.data)  # what was handed out can be passed on as it is
+    await world.client.publish("copy", batch.data)  # a batch that was pulled can be published as it is
 
 
 @on_each
@@ -67,7 +67,7 @@ async def test_a_producer_batches_in_the_background_and_keeps_the_order(world):
 async def test_a_message_that_is_refused_is_refused_alone(world):
     await world.jobs()
     await world.client.publish("jobs", [wherry.Message(payload=b"", id="taken")])
-    with pytest.raises(wherry.DuplicateId) as told:
+    with pytest.raises(wherry.DuplicateId) as caught:
         async with world.client.producer("jobs", linger_ms=20) as producer:
             tickets = [await producer.publish(b"%d" % n) for n in range(50)]
             large = await producer.publish(b"x" * 70_000)
@@ -80,6 +80,6 @@ async def test_a_message_that_is_refused_is_refused_alone(world):
             with pytest.raises(wherry.InvalidInput):
                 await negative.stored()
             assert len({await ticket.stored() for ticket in tickets}) == 100
-            await producer.publish(b"", id="taken")  # nobody looks at this one: the end tells of it
-    assert told.value.code == "duplicate-id"
+            await producer.publish(b"", id="taken")  # this call is not awaited: the end of the producer raises for it
+    assert caught.value.code == "duplicate-id"
     assert (await world.client.stats("jobs")).messages == 101

@@ -14,7 +14,7 @@ from tests.integration.worlds import in_process
 
 
 def without_headers(head: bytes) -> bytes:
-    """As most proxies do: `Connection` and `Upgrade` are for the next hop only."""
+    """Remove headers as most proxies do: `Connection` and `Upgrade` are for the next hop only."""
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith((b"connection:", b"upgrade:"))]
     return b"\r\n".join(lines)
 
@@ -41,7 +41,7 @@ REFUSALS = {
 
 
 async def everything(client: wherry.Client) -> None:
-    """A little of all that a client does."""
+    """Do a little of all that a client does."""
     await client.create_topic("jobs")
     await client.subscribe("jobs", "workers")
     assert (await client.publish("jobs", [b"a"])).ids() == ["0-0"]
@@ -121,7 +121,7 @@ def test_what_was_held_when_a_connection_was_cut_comes_again(tmp_path: Path):
                 messages = aiter(consumer)
                 held = await anext(messages)
                 proxy.cut()
-                while held.batch.lost is None:  # noqa: ASYNC110  nobody tells
+                while held.batch.lost is None:  # noqa: ASYNC110  no event to wait for
                     await asyncio.sleep(0.005)
                 again = [await anext(messages) for _ in range(2)]
                 assert sorted(message.payload for message in again) == [b"a", b"b"]
@@ -147,7 +147,7 @@ def test_connections_that_are_cut_at_work_lose_nothing_and_store_nothing_twice(t
                 published = tasks.create_task(_produce(client, messages))
                 consumed = tasks.create_task(_consume(client, messages, seen))
                 for number in range(cuts):
-                    while len(seen) < number * messages // cuts:  # noqa: ASYNC110  a counter has nobody to wake
+                    while len(seen) < number * messages // cuts:  # noqa: ASYNC110  a counter has no event
                         await asyncio.sleep(0.005)
                     proxy.cut()
                 await published

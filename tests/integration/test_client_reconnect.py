@@ -34,8 +34,8 @@ async def _consume(consumer: Consumer, seen: Counter[int]) -> None:
 
 
 async def _reached(seen: Counter[int], count: int) -> None:
-    """Until so many have come: all are at work then."""
-    while len(seen) < count:  # noqa: ASYNC110  a counter has nobody to wake
+    """Wait until so many have come: all are at work then."""
+    while len(seen) < count:  # noqa: ASYNC110  a counter has no event
         await asyncio.sleep(0.005)
 
 
@@ -75,7 +75,7 @@ def test_a_broker_that_is_not_there_is_unavailable(tmp_path: Path):
     asyncio.run(main())
 
 
-def test_a_node_behind_tls_is_reached_by_those_who_trust_it(tmp_path: Path):
+def test_a_node_behind_tls_is_reached_by_clients_that_trust_it(tmp_path: Path):
     certificates = Path(__file__).parents[1] / "unit/security/certificates"
     trust = ssl.create_default_context(cafile=certificates / "authority.pem")
 

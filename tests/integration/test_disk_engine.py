@@ -110,7 +110,7 @@ def test_a_second_opening_is_refused_in_this_process_and_in_another(tmp_path: Pa
 
 
 def test_what_a_killed_process_confirmed_is_there(tmp_path: Path) -> None:
-    """kill -9 in the middle of appending; each confirmed position was printed first."""
+    """Send `kill -9` in the middle of appending; each confirmed position was printed first."""
     program = """
 import asyncio, pathlib, sys
 from tests.unit.journal.journals import append, small
@@ -211,7 +211,7 @@ def test_a_full_disk_keeps_consuming_and_recovers(tmp_path: Path, monkeypatch: p
     asyncio.run(run())
 
 
-def test_a_failed_sync_ends_the_writer_and_a_new_one_goes_on(tmp_path: Path) -> None:
+def test_a_failed_sync_ends_the_writer_and_a_new_one_continues(tmp_path: Path) -> None:
     async def run() -> None:
         files = FaultyFiles(tmp_path)
         writer = await small(files).open()
@@ -308,7 +308,7 @@ def test_everything_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch:
     locked(tmp_path, work)
 
 
-def test_short_writes_go_on_until_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_continue_until_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, views, at: real(fd, [b"".join(views)[:7]], at))
     monkeypatch.setattr(real_files, "IOV_PARTS_MAX", 3)
@@ -334,7 +334,7 @@ def test_what_was_on_its_way_to_a_name_is_removed_on_locking(tmp_path: Path) -> 
     assert not (tmp_path / "journal/spare-1.log.partial").exists()
 
 
-def test_nobody_else_may_read_what_is_stored(tmp_path):
+def test_no_other_user_may_read_what_is_stored(tmp_path):
     async def main() -> None:
         async with wherry.open(tmp_path / "home") as broker:
             await broker.create_topic("t")
@@ -346,8 +346,8 @@ def test_nobody_else_may_read_what_is_stored(tmp_path):
     assert [path for path in found if path.stat().st_mode & 0o077] == []
 
 
-def test_a_checkpoint_that_nobody_waits_for_any_more_does_not_mix_with_the_next(tmp_path, monkeypatch):
-    """Cancelling does not stop the thread that writes: two images of different size may be under way for one place."""
+def test_a_cancelled_checkpoint_does_not_mix_with_the_next(tmp_path, monkeypatch):
+    """Cancel two, which stops no thread that writes: two images of different size are under way for one place."""
     real, begun = real_files._write_all, threading.Event()
 
     def slow(fd: int, offset: int, parts: Sequence[Bytes]) -> None:

@@ -1,7 +1,7 @@
-"""Three ways to learn the fate of a message say the same: a publish that waits, the callback, the question.
+"""Three ways to learn the fate of a message agree: a publish that waits, the callback, the question.
 
-Thousands of messages, and a consumer that fails for one in twenty of them: half of those die, half come through when
-they come again.
+Thousands of messages, and a consumer that fails for one in twenty of them: half of the failed ones become dead letters,
+half are acked when they come again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def consume(client: wherry.Client) -> None:
 
 
 async def publish(pool: Pool, first: int, size: int, callback: str) -> dict[str, str]:
-    """The fate of each message, from the answer of a call that waited for it."""
+    """Publish, and return the fate of each message from the answer of a call that waited for it."""
     messages = [{"payload": str(first + number)} for number in range(size)]
     target = f"/v1/topics/jobs/messages?wait=settled&timeout_ms=60000&callback={callback}"
     body, kind = msgspec.json.encode(messages), "application/json"
@@ -47,7 +47,7 @@ async def publish(pool: Pool, first: int, size: int, callback: str) -> dict[str,
 
 
 async def ask(pool: Pool, ids: list[str]) -> dict[str, str]:
-    """The fate of each message, one question each."""
+    """Ask for the fate of each message, one question each."""
     found: dict[str, str] = {}
     left = iter(ids)
 
@@ -74,11 +74,11 @@ async def test_wait_callback_and_question_agree(tmp_path, count):
         answers = await asyncio.gather(*(publish(pool, call * size, size, url) for call in range(CALLS)))
         waited = {message_id: fate for answer in answers for message_id, fate in answer.items()}
         await until(lambda: sum(each[-1] != "delivered" for each in fates(receiver).values()) == count)
-        told = fates(receiver)
+        reported = fates(receiver)
         asked = await ask(pool, list(waited))
         consuming.cancel()
         await pool.close()
     assert Counter(waited.values()) == {"settled": count - count // DIES, "dead": count // DIES}
     assert waited == asked
-    assert waited == {message_id: each[-1] for message_id, each in told.items()}
-    assert {tuple(each[:-1]) for each in told.values()} == {("delivered",)}
+    assert waited == {message_id: each[-1] for message_id, each in reported.items()}
+    assert {tuple(each[:-1]) for each in reported.values()} == {("delivered",)}

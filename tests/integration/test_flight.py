@@ -174,20 +174,20 @@ def test_a_client_that_waits_for_each_answer_is_answered(flights: Flights, topic
 def test_messages_are_pushed_by_credit_and_settled_on_the_way_back(flights: Flights, topic: str):
     flights.act("subscribe", topic=topic, name="s")
     pushed = Pushed(flights, topic=topic, subscription="s", consumer="me", messages=4)
-    pushed.say(credit=6)
+    pushed.send(credit=6)
     flights.put([numbered(0, 10)], topic=topic, partition=0)
     batches = [pushed.next(), pushed.next()]
     assert [batch.num_rows for batch in batches] == [4, 2]
     lease, other = (batch.column("lease")[0].as_py() for batch in batches)
     assert batches[0].column("attempt").to_pylist() == [1, 1, 1, 1]
-    pushed.say(ack=[f"{lease}:0-2"], id=1)
-    pushed.say(nack=[f"{lease}:3"], delay_ms=0, error="not now", id="two")
-    pushed.say(dead_letter=[str(other)], reason="bad", id=3)
+    pushed.send(ack=[f"{lease}:0-2"], id=1)
+    pushed.send(nack=[f"{lease}:3"], delay_ms=0, error="not now", id="two")
+    pushed.send(dead_letter=[str(other)], reason="bad", id=3)
     assert [pushed.next() for _ in range(3)] == [{"done": 1}, {"done": "two"}, {"done": 3}]
-    pushed.say(ack=[str(lease)], id=4)
+    pushed.send(ack=[str(lease)], id=4)
     fault = pushed.next()
     assert fault["fault"]["code"] == "stale-lease" and fault["id"] == 4
-    pushed.say(credit=1)
+    pushed.send(credit=1)
     again = pushed.next()
     assert (again.column("payload").to_pylist(), again.column("attempt").to_pylist()) == ([b"3"], [2])
     pushed.end()
@@ -199,21 +199,21 @@ def test_messages_are_pushed_by_credit_and_settled_on_the_way_back(flights: Flig
     assert flights.act("redrive", topic=topic, subscription="s", partition=0, offsets=[4]) == {"redriven": 0}
 
 
-def test_a_stream_ends_with_its_subscription_and_says_why(flights: Flights, topic: str):
+def test_a_stream_ends_with_its_subscription_and_reports_why(flights: Flights, topic: str):
     flights.act("subscribe", topic=topic, name="s")
     pushed = Pushed(flights, topic=topic, subscription="s")
-    pushed.say(credit=1)
+    pushed.send(credit=1)
     time.sleep(0.1)
     flights.act("unsubscribe", topic=topic, name="s")
     fault = pushed.next()
     assert fault["fault"]["code"] == "cut-off"
     with pytest.raises(flight.FlightServerError, match="cut-off"):
-        pushed.say(credit=1)
+        pushed.send(credit=1)
         pushed.next()
 
 
 @pytest.mark.rows("A20")
-def test_a_reader_asks_how_far_to_go_and_tells_how_far_it_is(flights: Flights, topic: str):
+def test_a_reader_asks_how_far_to_read_and_reports_how_far_it_is(flights: Flights, topic: str):
     flights.act("subscribe", topic=topic, name="job")
     for partition in range(2):
         flights.put([numbered(0, 100)], topic=topic, partition=partition)
@@ -233,9 +233,9 @@ def test_a_reader_asks_how_far_to_go_and_tells_how_far_it_is(flights: Flights, t
     flights.put([numbered(0, 1)], topic=topic, partition=1)
     waiting.join(10)
     assert answers == [{"stop": {topic: {"0": 100, "1": 101}}}]
-    with pytest.raises(flight.FlightServerError, match=r"history-lost: .*offset 0 is gone") as told:
+    with pytest.raises(flight.FlightServerError, match=r"history-lost: .*offset 0 is gone") as caught:
         flights.act("reach", start={topic: {"0": 0}})
-    assert b'"code":"history-lost"' in told.value.extra_info
+    assert b'"code":"history-lost"' in caught.value.extra_info
     assert flights.ticket(topic=topic, partition=0, start=0, stop=100).num_rows == 100 - reached["0"]
     with pytest.raises(flight.FlightServerError, match="history-lost"):
         flights.ticket(topic=topic, partition=0, start=0, stop=100, strict=True)
@@ -290,12 +290,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("call", "body", "told"), BAD, ids=[f"{call} {body}"[:60] for call, body, _ in BAD])
-def test_what_is_wrong_is_told(node: Served, call: str, body: dict[str, object], told: str):
+@pytest.mark.parametrize(("call", "body", "message"), BAD, ids=[f"{call} {body}"[:60] for call, body, _ in BAD])
+def test_a_wrong_request_is_refused(node: Served, call: str, body: dict[str, object], message: str):
     assert node.node.flight_url is not None
     flights = Flights(node.node.flight_url)
     flights.act("create-topic", name="t")
-    with pytest.raises(flight.FlightServerError, match=told):
+    with pytest.raises(flight.FlightServerError, match=message):
         if call == "put":
             flights.put([numbered(0, 1)], **body)
         elif call == "act":
@@ -322,7 +322,7 @@ def test_a_bad_stream_is_refused_and_stores_nothing(flights: Flights, topic: str
 def test_calls_at_a_time_are_bounded(flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch):
     flights.act("subscribe", topic=topic, name="s")
     pushed = Pushed(flights, topic=topic, subscription="s")
-    pushed.say(credit=2)
+    pushed.send(credit=2)
     flights.put([numbered(0, 1)], topic=topic)
     assert pushed.next().num_rows == 1
     monkeypatch.setattr(gate, "CALLS_MAX", 1)
@@ -333,7 +333,7 @@ def test_calls_at_a_time_are_bounded(flights: Flights, topic: str, monkeypatch: 
     assert flights.act("stats", topic=topic)
 
 
-def test_a_reader_that_goes_away_takes_nothing_along(flights: Flights, topic: str, node: Served):
+def test_a_reader_that_leaves_takes_nothing_along(flights: Flights, topic: str, node: Served):
     flights.put([payloads(*([bytes(10_000)] * 1_000)) for _ in range(20)], topic=topic, partition=0)
     readers = []
     for _ in range(3):
@@ -380,12 +380,12 @@ def test_the_loop_only_looks_where_messages_are(flights: Flights, topic: str, no
     assert threads and "node" not in threads
 
 
-def test_an_answer_says_how_far_it_goes_and_no_farther(flights: Flights, topic: str):
+def test_an_answer_has_the_offset_where_it_ends_and_no_later_one(flights: Flights, topic: str):
     flights.put([numbered(0, 10)], topic=topic, partition=0)
 
     def reach(**query: object) -> tuple[dict[str, int], dict[str, int]]:
-        told = json.loads(flights.info(topic=topic, **query).app_metadata)
-        return told["start"], told["stop"]
+        extent = json.loads(flights.info(topic=topic, **query).app_metadata)
+        return extent["start"], extent["stop"]
 
     assert reach(stop={"offsets": {"0": 1_000_000}}) == ({"0": 0, "1": 0}, {"0": 10, "1": 0})
     assert reach(start={"offsets": {"0": 50}}) == ({"0": 10, "1": 0}, {"0": 10, "1": 0})
@@ -393,7 +393,7 @@ def test_an_answer_says_how_far_it_goes_and_no_farther(flights: Flights, topic: 
     assert reach(start="latest", stop="earliest") == ({"0": 10, "1": 0}, {"0": 10, "1": 0})
 
 
-def test_tables_leave_out_topics_that_go_meanwhile(flights: Flights, topic: str, node: Served):
+def test_tables_leave_out_topics_that_are_deleted_meanwhile(flights: Flights, topic: str, node: Served):
     broker = node.node.broker
     real = broker.topics
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Who gets through to Flight: keys, TLS, and what happens to those who are there when the node stops."""
+"""Which clients Flight admits: keys, TLS, and what happens to calls that run when the node stops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def url_of(node: Served) -> str:
 
 
 @pytest.mark.rows("D27")
-def test_keys_open_what_their_rights_say(tmp_path: Path):
+def test_keys_open_what_their_rights_allow(tmp_path: Path):
     with served(tmp_path / "data", security=SecuritySection(keys="on")) as node:
 
         def key(*rights: Right) -> str:
@@ -59,7 +59,7 @@ def test_keys_open_what_their_rights_say(tmp_path: Path):
         assert reader.ticket(table="topics")["name"].to_pylist() == ["a"]
         assert [info.descriptor.path for info in reader.client.list_flights(options=reader.options)] == [[b"a"]]
         admin.put([payloads(b"3")], topic="b", stage="of b")
-        writer.act("abort", key="of b")  # its own, if there were one: others' keys are theirs
+        writer.act("abort", key="of b")  # an abort is for stages of this key: those of others stay
         with pytest.raises(flight.FlightServerError, match="not-found"):
             writer.act("commit", key="of b", stages=["of b"])
         assert admin.act("commit", key="of b") == {"placed": [["b", 0, 1, 1]]}
@@ -78,14 +78,14 @@ def test_keys_open_what_their_rights_say(tmp_path: Path):
         for call in refused:
             with pytest.raises(flight.FlightUnauthorizedError, match="forbidden: "):
                 call()
-        for key_of_nobody in (None, "wk_nobody"):
-            for call in one_of_each(Flights(url_of(node), key_of_nobody)):
+        for bad_key in (None, "wk_nobody"):
+            for call in one_of_each(Flights(url_of(node), bad_key)):
                 with pytest.raises(flight.FlightUnauthenticatedError, match="unauthorized: "):
                     call()
 
 
 def one_of_each(flights: Flights) -> list[Callable[[], object]]:
-    """One of each kind."""
+    """Return one call of each kind."""
     return [
         lambda: flights.read(topic="a"),
         lambda: flights.act("topics"),
@@ -123,7 +123,7 @@ def locked(tmp_path: Path) -> Iterator[Locked]:
 
 
 class Silent:
-    """Streams that are opened and say nothing, as no proper client does: bare frames of HTTP/2."""
+    """Streams that are opened and send nothing, as no proper client does: bare frames of HTTP/2."""
 
     def __init__(self, node: Served, key: str | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", node.node.flight_port or 0), timeout=10)
@@ -141,7 +141,7 @@ class Silent:
         return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
 
     def open(self) -> int:
-        """One stream more: its number."""
+        """Open one stream more, and return its number."""
         fields = {":method": "POST", ":scheme": "http", ":authority": "x", "te": "trailers"}
         fields |= {":path": "/arrow.flight.protocol.FlightService/DoPut", "content-type": "application/grpc"}
         if self._key is not None:
@@ -154,7 +154,7 @@ class Silent:
         return 2 * self._opened - 1
 
     def wait_for_end(self, stream: int) -> None:
-        """Until the server has ended a stream."""
+        """Wait until the server has ended a stream."""
         while True:
             while len(self._read) < 9 or len(self._read) < 9 + int.from_bytes(self._read[:3], "big"):
                 more = self._socket.recv(65_536)
@@ -167,14 +167,14 @@ class Silent:
 
 
 @pytest.mark.rows("D27")
-def test_a_stream_without_a_key_is_refused_before_it_says_anything(locked: Locked):
-    with Silent(locked.node) as nobody:
+def test_a_stream_without_a_key_is_refused_before_it_sends_anything(locked: Locked):
+    with Silent(locked.node) as stranger:
         for _ in range(10):
-            nobody.wait_for_end(nobody.open())
+            stranger.wait_for_end(stranger.open())
         assert locked.calls() == 0
 
 
-def test_streams_that_say_nothing_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_streams_that_send_nothing_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gate, "CALLS_MAX", 3)
     with served(tmp_path) as node:
         flights = Flights(url_of(node))
@@ -217,7 +217,7 @@ def test_a_deleted_key_ends_the_streams_that_it_opened(locked: Locked):
     reader = flights.client.do_get(flight.Ticket(json.dumps({"topic": "read", "stop": stop})), flights.options)
     reader.read_chunk()
     pushed = Pushed(flights, topic="pushed", subscription="s")
-    pushed.say(credit=10)
+    pushed.send(credit=10)
     written, answers = flights.client.do_put(
         flight.FlightDescriptor.for_path("written"), payloads(b"x").schema, flights.options
     )
@@ -237,14 +237,14 @@ def test_a_deleted_key_ends_the_streams_that_it_opened(locked: Locked):
     pushed.cancel()
 
 
-def test_the_audit_names_the_key_whatever_the_caller_says(locked: Locked):
+def test_the_audit_names_the_key_whatever_the_caller_sends(locked: Locked):
     admin = locked.admin
     admin.act("create-topic", name="t")
     admin.act("subscribe", topic="t", name="s")
     admin.put([payloads(b"1")], topic="t")
     pushed = Pushed(admin, topic="t", subscription="s")
-    pushed.say(credit=1)
-    pushed.say(dead_letter=[str(pushed.next().column("lease")[0].as_py())], id=1)
+    pushed.send(credit=1)
+    pushed.send(dead_letter=[str(pushed.next().column("lease")[0].as_py())], id=1)
     assert pushed.next() == {"done": 1}
     pushed.end()
     clerk = locked.flights(locked.key("clerk", Right("admin", "t")))
@@ -295,12 +295,12 @@ def test_clients_show_a_certificate_where_they_must(tmp_path: Path):
             Flights(url_of(node), **TRUSTING).act("topics")
 
 
-def test_it_is_not_there_when_it_is_not_wanted(tmp_path: Path):
+def test_flight_is_off_when_it_is_disabled(tmp_path: Path):
     with served(tmp_path, flight=FlightSection(enabled=False)) as node:
         assert node.node.flight_url is None
 
 
-def test_a_stop_ends_every_call_and_says_so(tmp_path: Path):
+def test_a_stop_ends_every_call_with_an_error(tmp_path: Path):
     faults: list[Exception] = []
 
     def waits(flights: Flights) -> None:
@@ -314,7 +314,7 @@ def test_a_stop_ends_every_call_and_says_so(tmp_path: Path):
         flights.act("create-topic", name="t")
         flights.act("subscribe", topic="t", name="s")
         pushed = Pushed(flights, topic="t", subscription="s")
-        pushed.say(credit=10)
+        pushed.send(credit=10)
         waiting = threading.Thread(target=waits, args=(flights,))
         waiting.start()
         time.sleep(0.3)

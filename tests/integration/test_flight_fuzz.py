@@ -71,7 +71,7 @@ class Spoiler:
         self._chance = random.Random(seed)
 
     def spoil(self, body: dict[str, Any]) -> bytes:
-        """Bytes at random, a body with a value that does not fit, or one with bytes that do not belong there."""
+        """Make random bytes, a body with a value that does not fit, or one with bytes that do not belong there."""
         chance, raw = self._chance, bytearray(json.dumps(body).encode())
         kind = chance.randrange(3)
         if kind == 0:
@@ -84,7 +84,7 @@ class Spoiler:
 
 
 def _texts_broken(body: dict[str, Any]) -> Iterator[bytes]:
-    """A body with bytes that are no UTF-8 behind each of its quotation marks: in every name and every text."""
+    """Yield the body with bytes that are no UTF-8 behind each of its quotation marks: in every name and every text."""
     raw = json.dumps(body).encode()
     yield from (raw[: at + 1] + b"\xff" + raw[at + 1 :] for at in range(len(raw)) if raw[at : at + 1] == b'"')
 
@@ -137,7 +137,7 @@ def test_no_nonsense_over_the_wire_is_a_fault_of_the_broker(tmp_path: Path, capl
                     refused += 1
                     assert "internal: " not in str(fault), raw
         calls.prepare()
-        assert calls.flights.read(topic="a").num_rows >= 2  # and it serves as before
+        assert calls.flights.read(topic="a").num_rows >= 2  # the node serves as before
     assert refused > 300
     assert not caplog.records
 

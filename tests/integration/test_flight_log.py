@@ -1,4 +1,4 @@
-"""The log over Flight: in order and whole, whatever lies in what, breaks off, or is lost."""
+"""The log over Flight: in order and whole, whatever segments overlap, break off, or are lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def flush(broker: wherry.Broker, keep_bytes: int = 1) -> None:
 
 
 async def tangle(home: Path) -> None:
-    """Messages that lie in the journal in another order than they have in the topic."""
+    """Write messages that stand in the journal in another order than they have in the topic."""
     async with open_broker(str(home)) as broker:
         await broker.create_topic("t")
         await broker.subscribe("t", "s")
@@ -49,7 +49,7 @@ async def tangle(home: Path) -> None:
 
 
 async def in_tangled_segments(home: Path, work: Callable[[str], T]) -> T:
-    """Something done in another thread, against a broker whose segments lie in each other; given its address."""
+    """Do some work in another thread, against a broker whose segments overlap, given its address."""
     await tangle(home)
     async with open_broker(str(home)) as broker:
         store = broker.shard.store
@@ -69,7 +69,7 @@ def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
 TICKET = {"topic": "t", "partition": 0, "start": 0, "stop": 3_000, "columns": ["offset"]}
 
 
-def test_a_part_is_ascending_though_its_segments_lie_in_each_other(tmp_path: Path):
+def test_a_part_is_ascending_though_its_segments_overlap(tmp_path: Path):
     def read(url: str) -> list[int]:
         return Flights(url).ticket(**TICKET)["offset"].to_pylist()
 
@@ -105,7 +105,7 @@ def test_transient_messages_are_read_in_their_place(tmp_path: Path):
     assert asyncio.run(read()) == list(range(30))
 
 
-def test_a_lost_segment_is_told_and_nobody_looks_for_it_for_ever(tmp_path: Path):
+def test_a_lost_segment_is_reported_and_no_reader_looks_for_it_for_ever(tmp_path: Path):
     with served(tmp_path) as node:
         assert node.node.flight_url is not None
         flights, broker = Flights(node.node.flight_url), node.node.broker

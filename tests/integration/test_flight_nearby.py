@@ -1,4 +1,4 @@
-"""A reader on the same machine takes segments as files: the same rows as over Flight, whatever lies where or goes."""
+"""A reader on the same machine takes segments as files: the same rows as over Flight, even if files move or vanish."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_messages_that_are_gone_are_left_out(reader: Reader):
     assert found.equals(reader.read(files=False, stop=1_000))
 
 
-def test_a_file_that_went_is_read_over_flight(reader: Reader, monkeypatch: pytest.MonkeyPatch):
-    """The broker tells which files, and writes them again before they are opened."""
+def test_a_file_that_is_gone_is_read_over_flight(reader: Reader, monkeypatch: pytest.MonkeyPatch):
+    """Name files that are then missing: the broker may rewrite its segments before a reader opens them."""
     reader.fill(1_000)
     reader.flush()
     ask = FlightLink.ask
@@ -127,7 +127,7 @@ def test_a_file_that_went_is_read_over_flight(reader: Reader, monkeypatch: pytes
     def late(link: FlightLink, name: str, body: dict[str, Any], wait_ms: int = 0) -> dict[str, Any]:
         found = ask(link, name, body, wait_ms)
         if name == "nearby":
-            found["files"] = [[f"{path}.went", blocks] for path, blocks in found["files"]]
+            found["files"] = [[f"{path}.gone", blocks] for path, blocks in found["files"]]
         return found
 
     monkeypatch.setattr(FlightLink, "ask", late)
@@ -136,7 +136,7 @@ def test_a_file_that_went_is_read_over_flight(reader: Reader, monkeypatch: pytes
 
 
 def test_a_file_with_other_bytes_is_not_believed(reader: Reader, monkeypatch: pytest.MonkeyPatch):
-    """Another machine behind a local address may have a file of that name."""
+    """Read other bytes: another machine behind a local address may have a file of that name."""
     reader.fill(1_000)
     reader.flush()
     monkeypatch.setattr(nearby, "_read", lambda folder, path, offset, length: pa.py_buffer(bytes(length)))
@@ -159,7 +159,7 @@ def test_a_folder_that_is_not_here_is_asked_for_once(reader: Reader, monkeypatch
     assert asked == ["nearby"]
 
 
-def test_a_segment_that_is_lost_is_told_by_the_broker(reader: Reader):
+def test_a_segment_that_is_lost_is_reported_by_the_broker(reader: Reader):
     reader.fill(1_000)
     reader.flush()
     for path in reader.files():
@@ -168,7 +168,7 @@ def test_a_segment_that_is_lost_is_told_by_the_broker(reader: Reader):
         reader.read(files=True, stop=1_000)
 
 
-def test_history_that_is_gone_is_told_where_that_is_asked_for(reader: Reader):
+def test_history_that_is_gone_is_reported_where_that_is_asked_for(reader: Reader):
     reader.flights.act("create-topic", name="t")
     reader.flights.act("subscribe", topic="t", name="s")
     reader.flights.put([payloads(*[b"m"] * 10)], topic="t")
@@ -178,7 +178,7 @@ def test_history_that_is_gone_is_told_where_that_is_asked_for(reader: Reader):
 
 
 @pytest.mark.rows("D27")
-def test_where_files_are_is_told_to_those_who_may_read(tmp_path: Path):
+def test_paths_of_files_are_returned_to_clients_that_may_read(tmp_path: Path):
     with served(tmp_path, security=SecuritySection(keys="on")) as node:
         assert node.node.flight_url is not None
         with pytest.raises(flight.FlightError):

@@ -46,7 +46,7 @@ def consumers(flights: Flights, topic: str) -> int:
 
 
 class Client:
-    """The side of a client, in process: what it says, and what breaks."""
+    """The side of a client, in process: what it sends, and what breaks."""
 
     def __init__(self, *, gone: bool = False, words: tuple[bytes, ...] = ()) -> None:
         self._gone, self._words = gone, words
@@ -59,10 +59,10 @@ class Client:
             raise pa.ArrowException("the client is gone")
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """It is read."""
+        """Take the batch."""
 
     def write_metadata(self, word: bytes) -> None:
-        """It is read."""
+        """Take the metadata."""
 
     def __iter__(self) -> Iterator[Any]:
         for word in self._words:
@@ -81,14 +81,14 @@ def test_a_stream_that_breaks_at_its_beginning_leaves_no_consumer(node: Served, 
     assert consumers(flights, topic) == 0
 
 
-def test_a_join_that_nobody_waits_for_any_more_is_taken_back(node: Served, flights: Flights, topic: str):
+def test_a_join_that_no_client_waits_for_any_more_is_taken_back(node: Served, flights: Flights, topic: str):
     node.loop.call_soon_threadsafe(time.sleep, 1.2)  # longer than the thread waits before it looks for its client
     with pytest.raises(CancelledError):
         pushing(node, topic, Client(gone=True)).run(Client())
     assert consumers(flights, topic) == 0
 
 
-def test_whatever_goes_wrong_at_the_end_its_thread_ends(
+def test_the_thread_of_a_stream_ends_whatever_fails_at_the_end(
     node: Served, flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def broken(self: Consumer, error: str = "") -> None:
@@ -111,25 +111,25 @@ def test_clients_that_hang_up_at_once_leave_nothing(node: Served, flights: Fligh
 
 
 @pytest.mark.parametrize("words", [{"credit": 1, "ack": ["1"]}, {}, {"ack": ["1"], "nack": ["1"]}])
-def test_one_wish_at_a_time(flights: Flights, words: dict[str, object]):
+def test_a_frame_with_more_than_one_request_is_refused(flights: Flights, words: dict[str, object]):
     flights.act("create-topic", name="wishes")
     flights.act("subscribe", topic="wishes", name="s")
     stream = Pushed(flights, topic="wishes", subscription="s")
-    stream.say(**words, id=7)
-    told = stream.next()
-    assert (told["id"], told["fault"]["code"]) == (7, "invalid-input")
+    stream.send(**words, id=7)
+    answer = stream.next()
+    assert (answer["id"], answer["fault"]["code"]) == (7, "invalid-input")
     flights.put([payloads(b"x")], topic="wishes")
-    stream.say(credit=1)
+    stream.send(credit=1)
     batch = stream.next()
-    stream.say(ack=[str(batch.column("lease")[0].as_py())], id=8)
+    stream.send(ack=[str(batch.column("lease")[0].as_py())], id=8)
     assert stream.next() == {"done": 8}
     stream.end()
 
 
-def test_a_stream_with_nothing_to_say_says_so(flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_with_nothing_to_send_sends_heartbeats(flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pushes, "BEAT_S", 0.1)
     stream = Pushed(flights, topic=topic, subscription="s")
-    stream.say(credit=1)
+    stream.send(credit=1)
     assert stream.next() == {"alive": True}
     flights.put([payloads(b"x")], topic=topic)
     received: Callable[[], Any] = stream.next

@@ -77,7 +77,7 @@ def test_a_batch_that_was_cancelled_before_it_began_ends_the_stream(node: Served
 
 
 def wild(kind: pa.DataType, name: str) -> pa.RecordBatch:
-    """A column of two values that point far out of their buffer, as a broken, or evil, client sends it."""
+    """Make a column of two values that point far out of their buffer, as a broken, or evil, client sends it."""
     if kind == pa.binary_view():
         views = np.array([1_000, 0, 0, 1 << 30] * 2, np.uint32)
         column = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(views), pa.py_buffer(b"abc")])
@@ -109,7 +109,7 @@ def test_offsets_out_of_their_buffer_are_refused(flights: Flights, topic: str):
     assert stored(flights, topic) == []
 
 
-def test_nobody_forges_what_the_broker_fills_in(flights: Flights, topic: str):
+def test_no_client_forges_what_the_broker_fills_in(flights: Flights, topic: str):
     flights.act("create-topic", name=topic)
     for name, value in (("blob", pa.array(["s3://of/others"])), ("mac", pa.array([bytes(32)], pa.binary(32)))):
         with pytest.raises(flight.FlightServerError, match=f"invalid-input: {name}: .*the broker fills this"):
@@ -122,7 +122,7 @@ def test_what_was_pushed_can_be_passed_on_as_it_is(flights: Flights, topic: str)
     flights.act("subscribe", topic=topic, name="s")
     flights.put([payloads(b"x", key=["k"])], topic=topic)
     pushed = Pushed(flights, topic=topic, subscription="s")
-    pushed.say(credit=1)
+    pushed.send(credit=1)
     flights.put([pushed.next()], topic=topic)
     pushed.end()
     assert flights.read(topic=topic, columns=["key", "payload"]).to_pylist() == [{"key": "k", "payload": b"x"}] * 2
@@ -138,7 +138,7 @@ def test_an_answer_is_short_however_the_rows_were_spread():
     assert placed == [(number, 1_000, int((partition == number).sum())) for number in range(16)]
 
 
-def test_answers_that_nobody_reads_are_bounded_by_what_they_weigh(
+def test_answers_that_the_client_does_not_read_are_bounded_by_their_bytes(
     flights: Flights, topic: str, node: Served, monkeypatch: pytest.MonkeyPatch
 ):
     flights.act("create-topic", name=topic, partitions=50)

@@ -20,7 +20,7 @@ PATIENCE_S = 20
 
 def pushes(flights: Flights) -> object:
     stream = Pushed(flights, topic="t", subscription="s")
-    stream.say(credit=5)
+    stream.send(credit=5)
     return stream
 
 
@@ -48,9 +48,9 @@ def test_a_client_that_does_not_hang_up_keeps_no_node(
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     assert process.stdout is not None
     try:
-        said = ""
-        while (found := re.search(r"grpc://[0-9.:]+", said)) is None:
-            said += process.stdout.readline()
+        printed = ""
+        while (found := re.search(r"grpc://[0-9.:]+", printed)) is None:
+            printed += process.stdout.readline()
         flights = Flights(found[0])
         flights.act("create-topic", name="t")
         flights.act("subscribe", topic="t", name="s")

@@ -47,7 +47,7 @@ from tests.integration.flow_native import (
     no_native_beat,
     one_more_credit,
 )
-from tests.integration.flow_shared import half, unsaid
+from tests.integration.flow_shared import half, unmarked
 from tests.integration.flow_stomp import (
     another_subscription,
     check_stomp_ack,
@@ -97,14 +97,14 @@ def pulled(node: Served, name: str, count: int) -> list[str]:
 
 
 def check_http_ack(node: Served, name: str, patience_s: float) -> None:
-    """An ack settles every receipt of its body."""
+    """Check that an ack settles every receipt of its body."""
     receipts = pulled(node, name, 2)
     assert asked(node, "POST", f"/v1/topics/{name}/subscriptions/s/ack", {"receipts": receipts})[0] == 204
     assert node.node.broker.stats(name).messages == 0, "an ack left a message out"
 
 
 def check_http_delay(node: Served, name: str, patience_s: float) -> None:
-    """A nack with a delay keeps its message back."""
+    """Check that a nack with a delay keeps its message back."""
     body = {"receipts": pulled(node, name, 1), "delay_ms": 60_000}
     assert asked(node, "POST", f"/v1/topics/{name}/subscriptions/s/nack", body)[0] == 204
     assert node.node.broker.stats(name).subscriptions[0].ready == 0, "a nack forgot its delay"
@@ -127,16 +127,16 @@ def at_once() -> Any:
 
 
 class Planted(NamedTuple):
-    """What is checked, a plant, and what the check says then."""
+    """What is checked, a plant, and the message of the check that fails then."""
 
     check: Check
     plant: Callable[[], Any]
-    says: str
+    message: str
 
 
 PLANTS = {
     "amqp: a requeue loses its place": Planted(check_requeue, behind, "lost its place"),
-    "amqp: the redelivered flag is lost": Planted(check_requeue, unsaid, "did not say that it came before"),
+    "amqp: the redelivered flag is lost": Planted(check_requeue, unmarked, "not marked as redelivered"),
     "amqp: a prefetch off by one": Planted(check_prefetch, off_by_one, "more was delivered"),
     "amqp: an ack across channels": Planted(check_channels, any_channel, "of another channel"),
     "amqp: a nack takes one too many": Planted(check_multiple, one_too_many, "one too many"),
@@ -146,7 +146,7 @@ PLANTS = {
     "amqp: a refused publish is confirmed": Planted(check_refusal, all_good, "was confirmed"),
     "amqp: nothing comes back": Planted(check_return, swallowed, "did not come back"),
     "amqp: a lost heart-beat": Planted(check_amqp_beat, no_amqp_beat, "no heart-beat"),
-    "stomp: the redelivered flag is lost": Planted(check_stomp_again, unsaid, "did not say that it came before"),
+    "stomp: the redelivered flag is lost": Planted(check_stomp_again, unmarked, "not marked as redelivered"),
     "stomp: a prefetch off by one": Planted(check_stomp_prefetch, stomp_off_by_one, "more was sent"),
     "stomp: an ack for another subscription": Planted(check_stomp_ack, another_subscription, "another subscription"),
     "stomp: an ack takes one too many": Planted(check_stomp_client, one_behind, "one too many"),
@@ -155,7 +155,7 @@ PLANTS = {
     "native: one credit more": Planted(check_native_credit, one_more_credit, "more was pushed"),
     "native: a range that is too long": Planted(check_native_range, longer_ranges, "one too many"),
     "native: a confirm with another offset": Planted(check_native_confirm, next_offset, "stored elsewhere"),
-    "native: the attempt is lost": Planted(check_native_again, always_first, "did not say that it came before"),
+    "native: the attempt is lost": Planted(check_native_again, always_first, "not marked as redelivered"),
     "native: a lost heartbeat": Planted(check_native_beat, no_native_beat, "no heartbeat"),
     "native: a goodbye counts an attempt": Planted(check_native_goodbye, a_bad_end, "an attempt was counted"),
     "http: an ack leaves a message out": Planted(check_http_ack, one_left_out, "left a message out"),
@@ -174,6 +174,6 @@ def test_a_check_holds(check: Check, node: Served, request: pytest.FixtureReques
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_plant_is_noticed(name: str, node: Served, request: pytest.FixtureRequest):
-    check, plant, says = PLANTS[name]
-    with plant(), pytest.raises(AssertionError, match=says):
+    check, plant, message = PLANTS[name]
+    with plant(), pytest.raises(AssertionError, match=message):
         check(node, named(request), PLANTED_S)

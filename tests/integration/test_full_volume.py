@@ -20,7 +20,7 @@ BATCH = [BODY] * 16
 
 @pytest.fixture
 def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file system of its own; where nobody may mount one, a folder with a quota."""
+    """Mount a file system of its own; where mounting is not allowed, use a folder with a quota."""
     made = tmp_path / "volume"
     made.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME}", "tmpfs", os.fspath(made)]
@@ -127,7 +127,7 @@ def test_others_may_fill_the_volume_and_free_it_again(volume):
                 third += await fill(broker)
                 if third > first / 2:
                     break
-                await asyncio.sleep(0.2)  # a disk that said no is asked again after a second
+                await asyncio.sleep(0.2)  # a disk that was full is asked again after a second
             assert await drain(broker) == second + third > second
 
     asyncio.run(main())

@@ -54,7 +54,7 @@ def noise(rng: random.Random, most: int = 40) -> bytes:
 
 
 def bad_head(rng: random.Random) -> bytes:
-    """A head with bytes in it that no head may have."""
+    """Make a head with bytes in it that no head may have."""
     head = bytearray(request("GET", "/v1/topics"))
     at = rng.randrange(len(head) - 4)
     head[at : at + rng.randint(0, 3)] = bytes(rng.choice(b"\x00\x01\x0b\x7f") for _ in range(rng.randint(1, 3)))
@@ -121,7 +121,7 @@ def bad_chunks(rng: random.Random) -> bytes:
 
 
 def bad_json(rng: random.Random) -> bytes:
-    """JSON that is cut or has bytes in it that break it."""
+    """Make JSON that is cut or has bytes in it that break it."""
     kind = rng.randrange(4)
     if kind == 0:
         return request("POST", PUBLISH, GOOD_JSON[: rng.randrange(1, len(GOOD_JSON))], JSON_TYPE)
@@ -199,7 +199,7 @@ def bad_settle(rng: random.Random) -> bytes:
 
 
 def cut_short(rng: random.Random) -> bytes:
-    """The beginning of a good request, and then nothing more."""
+    """Return the beginning of a good request, and then nothing more."""
     whole = request("POST", PUBLISH, GOOD_JSON, JSON_TYPE)
     return whole[: rng.randrange(1, len(whole))]
 
@@ -220,7 +220,7 @@ MUTATIONS: list[Callable[[random.Random], bytes]] = [
 
 
 async def answered(port: int, data: bytes, *, half: bool = False) -> int:
-    """The status of the first answer; 0 if the node closed without one."""
+    """Return the status of the first answer; 0 if the node closed without one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
@@ -241,7 +241,7 @@ async def prepare(node: Served) -> None:
 
 
 async def at_rest(node: Served) -> tuple[int, int, int, int]:
-    """Connections, requests, waits and bytes that are still counted, once all are gone."""
+    """Return connections, requests, waits and bytes that are still counted, once all clients have left."""
     server = node.node.server
     for _ in range(100):
         if not server.connections:
@@ -284,7 +284,7 @@ def test_malformed_requests_are_answered_4xx(tmp_path: Path, caplog: pytest.LogC
 
 
 async def working(port: int, requests: int) -> float:
-    """The 99th percentile in milliseconds of a client that publishes one by one; every one must succeed."""
+    """Publish one by one, each with success; return the 99th percentile in milliseconds."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data, times = request("POST", PUBLISH, b'{"payload": "work"}', JSON_TYPE), []
     for _ in range(requests):
@@ -302,7 +302,7 @@ async def working(port: int, requests: int) -> float:
 
 def test_slow_and_idle_connections_do_not_stop_a_working_client(tmp_path: Path):
     async def drip(port: int, stop: asyncio.Event) -> None:
-        """A head, a byte at a time, for ever: a new connection for each that is ended."""
+        """Send a head, a byte at a time, for ever: over a new connection for each that is ended."""
         data = b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000
         while not stop.is_set():
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

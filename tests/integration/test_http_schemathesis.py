@@ -47,7 +47,7 @@ CONFIG: dict[str, Any] = {
         # Nor are a WebSocket and the native wire, which begin with headers that this client does not send:
         # tests/stomp/test_websocket.py, tests/integration/test_native.py.
         {"include-operation-id": ["websocket", "websocket_at_stomp", "open_native_wire"], "enabled": False},
-        # Whether these values are good depends on more than a schema of each can say: producer and sequence that only
+        # Whether these values are good no schema of each can express: producer and sequence that only
         # come together, what a change is a change of. Here alone 400 may be the answer to what looks good.
         {
             "include-operation-id": ["publish", "stage", "put_topic", "patch_topic"],
@@ -85,7 +85,7 @@ schemathesis.openapi.format(
 
 
 def without_tuples(schema: Any) -> Any:
-    """The document without `prefixItems`, which schemathesis 4.32 turns into a form that it then refuses."""
+    """Return the document without `prefixItems`, which schemathesis 4.32 turns into a form that it then refuses."""
     if isinstance(schema, dict):
         kept = {name: without_tuples(each) for name, each in schema.items() if name != "prefixItems"}
         return kept if "prefixItems" not in schema else {**kept, "items": {}}
@@ -102,7 +102,7 @@ async def fill(node: Served) -> None:
 @pytest.mark.rows("D10", "G4")
 @pytest.mark.parametrize("short", [True, pytest.param(False, marks=pytest.mark.long)], ids=["short", "long"])
 @pytest.mark.parametrize("known", [False, True], ids=["made-up names", "known names"])
-def test_the_node_does_what_its_document_says(
+def test_the_node_does_what_its_document_describes(
     known: bool, short: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.ERROR)
@@ -132,9 +132,9 @@ def test_the_node_does_what_its_document_says(
 
 
 def is_bad(case: Any) -> bool:
-    """Whether a name in the path is one that the document does not allow: steps of a scenario hand on anything.
+    """Return whether a name in the path is one that the document does not allow: steps of a scenario hand on anything.
 
-    Or a cap on delays is below the first of them: that one may not be above the other, a schema cannot say.
+    Or a cap on delays is below the first of them: a schema cannot express a relation of two fields.
     """
     names = (case.path_parameters or {}).values()
     retry = case.body.get("retry") if isinstance(case.body, dict) else None

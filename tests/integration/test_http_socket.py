@@ -27,7 +27,7 @@ class Caller:
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
 
-    def say(self, line: str, body: bytes = b"") -> None:
+    def send(self, line: str, body: bytes = b"") -> None:
         lines = [
             f"{line} HTTP/1.1",
             "Host: localhost",
@@ -37,8 +37,8 @@ class Caller:
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def ask(self, line: str, value: object = None) -> object:
-        """What the node says; the status must be one of success."""
-        self.say(line, b"" if value is None else msgspec.json.encode(value))
+        """Return the answer of the node; the status must be one of success."""
+        self.send(line, b"" if value is None else msgspec.json.encode(value))
         head = await self.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 2"), head
         if b"Content-Length: " not in head:
@@ -97,7 +97,7 @@ def test_many_producers_and_consumers_share_a_topic(tmp_path: Path):
 def test_a_wait_ends_with_its_client(line: str, tmp_path: Path):
     async def main(port: int) -> None:
         async with Caller(port) as caller:
-            caller.say(line)
+            caller.send(line)
             await asyncio.sleep(0.2)
             async with Caller(port) as other:
                 info = await other.ask("GET /v1")
@@ -115,7 +115,7 @@ def test_a_wait_ends_with_its_client(line: str, tmp_path: Path):
 def test_events_come_over_the_wire_and_the_node_can_close_under_them(tmp_path: Path):
     async def main(port: int, node: Served) -> None:
         async with Caller(port) as caller, Caller(port) as other:
-            caller.say(f"GET {SUB}/events")
+            caller.send(f"GET {SUB}/events")
             assert b"text/event-stream" in await caller.reader.readuntil(b"\r\n\r\n")
             await caller.reader.readuntil(b": wherry\n\n")
             await other.ask("POST /v1/topics/jobs/messages", {"payload": "hello"})
@@ -126,7 +126,7 @@ def test_events_come_over_the_wire_and_the_node_can_close_under_them(tmp_path: P
                 last = await caller.reader.read()
                 await closing
             assert b'event: problem\ndata: {"type":"urn:wherry:closed"' in last
-            assert last.endswith(b"\r\n0\r\n\r\n"), "the last chunk tells that this is the end"
+            assert last.endswith(b"\r\n0\r\n\r\n"), "the last chunk marks the end"
 
     with served(tmp_path / "node") as node:
         node.run(prepare(node))

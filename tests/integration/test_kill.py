@@ -20,29 +20,29 @@ PATIENCE_S = 60
 
 
 def one_life(path, life, least, seconds):
-    """Start a worker, kill it a moment after it told `least` lines, and return the whole lines it had written.
+    """Start a worker, kill it a moment after it reported `least` lines, and return the whole lines it had written.
 
     Lines and not seconds make a life: on a slow disk the first confirmed publish may come late.
     """
     process = subprocess.Popen([sys.executable, WORKER, path, str(life)], stdout=subprocess.PIPE)
-    told = process.stdout
-    assert told is not None
+    pipe = process.stdout
+    assert pipe is not None
     try:
-        assert told.readline() == b"open\n"
-        os.set_blocking(told.fileno(), False)
+        assert pipe.readline() == b"open\n"
+        os.set_blocking(pipe.fileno(), False)
         written = bytearray()
         until = time.monotonic() + PATIENCE_S
         while written.count(b"\n") < least:
-            assert time.monotonic() < until, f"life {life} told less than {least} lines: {written!r}"
+            assert time.monotonic() < until, f"life {life} reported less than {least} lines: {written!r}"
             time.sleep(0.002)
-            written += told.read() or b""
+            written += pipe.read() or b""
         time.sleep(seconds)
     finally:
         process.send_signal(signal.SIGKILL)
     process.wait()
-    os.set_blocking(told.fileno(), True)
-    written += told.read()
-    told.close()
+    os.set_blocking(pipe.fileno(), True)
+    written += pipe.read()
+    pipe.close()
     return [line.decode().split() for line in written.split(b"\n")[:-1]]
 
 

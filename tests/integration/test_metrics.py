@@ -57,7 +57,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def ask(node: Node, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, str]:
-    """Status, content type and body of an answer."""
+    """Return status, content type and body of an answer."""
     request = urllib.request.Request(node.url + path, body, {k.replace("_", "-"): v for k, v in headers.items()})
 
     def send() -> tuple[int, str, str]:
@@ -234,7 +234,7 @@ class Posted(NamedTuple):
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[Posted]]]:
-    """A collector of OpenTelemetry that only remembers: its address, and what was posted."""
+    """Run a collector of OpenTelemetry that only keeps; yield its address, and what was posted."""
     posted: list[Posted] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -291,7 +291,7 @@ def _unpacked(posted: Posted) -> bytes:
 
 
 @in_loop
-async def test_a_broker_that_measures_nothing_says_so():
+async def test_a_broker_that_measures_nothing_has_no_metrics():
     async with wherry.open() as broker, serve(App(broker)) as server:
         port = await server.listen("127.0.0.1", 0)
         with pytest.raises(urllib.error.HTTPError, match="404") as fault:
@@ -302,7 +302,7 @@ async def test_a_broker_that_measures_nothing_says_so():
 @pytest.mark.rows("G25")
 @in_loop
 async def test_the_sink_of_the_page_is_found_and_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installed as pip would do it: a module, and beside it metadata with the entry point."""
+    """Install the sink as pip would do it: a module, and beside it metadata with the entry point."""
     page = DOC.read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (declared,) = re.findall(r'\[project\.entry-points\."(wherry\.metric_sinks)"\]\n(counts) = "(.*?)"', page)

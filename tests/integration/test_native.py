@@ -113,7 +113,7 @@ def test_the_unix_socket_serves_http_and_the_native_wire(data, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["a file", "no folder"])
-def test_a_path_that_cannot_be_a_socket_is_told(data, tmp_path, what):
+def test_a_path_that_cannot_be_a_socket_is_reported(data, tmp_path, what):
     path = tmp_path / ("file" if what == "a file" else "none/w.sock")
     if what == "a file":
         path.write_text("mine")
@@ -223,7 +223,7 @@ def test_a_client_that_reads_nothing_is_bounded_and_others_are_served(data):
         await good.call("PUT", "/v1/topics/jobs", b"{}")
         await good.call("PUT", "/v1/topics/jobs/subscriptions/workers", b"{}")
         deaf = await upgraded(place(node))
-        deaf._reading.cancel()  # it reads nothing from here on
+        deaf._reading.cancel()  # the client reads nothing from here on
         deaf.begin_subscribe("jobs", "workers", credit=1_000_000)
         for _ in range(40):
             batch = pa.record_batch({"payload": pa.array([bytes(60_000)] * 20)})

@@ -49,7 +49,7 @@ async def work_done(ledger: Ledger, wires: tuple[str, ...]) -> None:
 
 
 async def run(home: Path, wires: tuple[str, ...], kills: int) -> Ledger:
-    """Let the clients work, kill the node so often, and take what is left; return what the clients were told."""
+    """Let the clients work, kill the node so often, take what is left, and return the ledger of the clients."""
     ledger, ports = Ledger(), {"amqp": free_port(), "stomp": free_port()}
     url = f"amqp://guest:guest@127.0.0.1:{ports['amqp']}/"
     flags = ("--amqp-port", str(ports["amqp"]), "--stomp-port", str(ports["stomp"]), "--flight-port", "0")

@@ -20,7 +20,7 @@ PATIENCE_S = 30
 
 
 class Running:
-    """A node that was started, and what it said."""
+    """A node that was started, and what it printed."""
 
     def __init__(self, data: Path, *flags: str, **environment: str) -> None:
         command = [sys.executable, "-m", "wherry.node", "--data", str(data), "--port", "0", *flags]
@@ -32,16 +32,16 @@ class Running:
             cwd=data.parent,
             env={**os.environ, **environment},
         )
-        self.said = ""
+        self.printed = ""
 
     def __enter__(self) -> "Running":
         assert self.process.stdout is not None
-        while "Ctrl-C" not in self.said:
+        while "Ctrl-C" not in self.printed:
             line = self.process.stdout.readline()
             if not line:
                 pytest.fail(f"the node did not start: {self.end()}")
-            self.said += line
-        self.url = self.said.split()[3]
+            self.printed += line
+        self.url = self.printed.split()[3]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,8 +53,8 @@ class Running:
         """Wait for the end: the exit code, and the log."""
         if self.process.stdout is None or self.process.stdout.closed:
             return self.process.returncode, ""
-        said, log = self.process.communicate(timeout=PATIENCE_S)
-        self.said += said
+        printed, log = self.process.communicate(timeout=PATIENCE_S)
+        self.printed += printed
         return self.process.returncode, log
 
     def stop(self) -> tuple[int, str]:
@@ -62,7 +62,7 @@ class Running:
         return self.end()
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
-        """One request: status and body."""
+        """Send one request; return status and body."""
         place = urlsplit(self.url).netloc
         connection: http.client.HTTPConnection
         if self.url.startswith("https"):
@@ -79,10 +79,10 @@ class Running:
 
 
 def refused(data: Path, *flags: str, **environment: str) -> tuple[int, str]:
-    """The exit code and the last words of a node that should not start."""
+    """Return the exit code and the last output of a node that should not start."""
     node = Running(data, *flags, **environment)
     code, log = node.end()
-    assert node.said == "", "it started"
+    assert node.printed == "", "it started"
     return code, log
 
 
@@ -91,7 +91,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_it_serves_stops_at_a_signal_and_goes_on_where_it_was(data):
+def test_a_node_serves_stops_at_a_signal_and_continues_where_it_was(data):
     with Running(data) as node:
         assert node.ask("GET", "/healthz")[0] == node.ask("GET", "/readyz")[0] == 200
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 201
@@ -101,8 +101,8 @@ def test_it_serves_stops_at_a_signal_and_goes_on_where_it_was(data):
         assert [msgspec.json.decode(line)["message"] for line in log.splitlines()] == [
             *("ready", "asked to stop", "draining", "stopped")
         ]
-        assert f"data in {data}" in node.said
-        assert all(word in node.said for word in ("curl", "python", "publish --create"))
+        assert f"data in {data}" in node.printed
+        assert all(word in node.printed for word in ("curl", "python", "publish --create"))
     with Running(data) as node:
         status, body = node.ask("GET", "/v1/topics/jobs")
         assert status == 200
@@ -114,7 +114,7 @@ def test_it_serves_stops_at_a_signal_and_goes_on_where_it_was(data):
 @pytest.mark.parametrize("flags", [[], ["--keys", "on"]])
 def test_the_lines_of_the_banner_run_as_printed(data, flags):
     with Running(data, *flags) as node:
-        lines = [line for line in node.said.splitlines() if line.startswith("  ") and "Ctrl-C" not in line]
+        lines = [line for line in node.printed.splitlines() if line.startswith("  ") and "Ctrl-C" not in line]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         subprocess.run(
             ["sh", "-euc", "\n".join(lines).replace("curl", "curl -fsS")],
@@ -128,7 +128,7 @@ def test_the_lines_of_the_banner_run_as_printed(data, flags):
         assert msgspec.json.decode(node.ask("GET", "/v1/topics/jobs", **key)[1])["stats"]["messages"] == 3
 
 
-def test_those_who_wait_for_messages_do_not_hold_up_a_stop(data):
+def test_pulls_that_wait_do_not_hold_up_a_stop(data):
     with Running(data) as node:
         node.ask("PUT", "/v1/topics/jobs")
         node.ask("PUT", "/v1/topics/jobs/subscriptions/workers")
@@ -154,11 +154,13 @@ def test_those_who_wait_for_messages_do_not_hold_up_a_stop(data):
         assert code == 0, log
         assert answers[pull] == (200, '{"messages":[]}')
         status, body = answers[publish]
-        assert (status, msgspec.json.decode(body)["fate"]) == (201, "waiting"), "it is stored, and that is told"
+        assert (status, msgspec.json.decode(body)["fate"]) == (201, "waiting"), (
+            "it is stored, and the answer has its fate"
+        )
         assert time.monotonic() - began < 5
 
 
-def test_while_it_lingers_it_is_not_ready_but_serves_and_a_second_signal_ends_it_at_once(data):
+def test_a_lingering_node_is_not_ready_but_serves_and_a_second_signal_ends_it_at_once(data):
     with Running(data, WHERRY_SERVER_LINGER_S="60") as node:
         node.ask("PUT", "/v1/topics/jobs")
         node.process.send_signal(signal.SIGTERM)
@@ -184,7 +186,7 @@ def test_a_second_node_on_the_same_directory_is_refused(data):
         assert node.stop()[0] == 0
 
 
-def test_a_port_that_is_taken_is_told(data, tmp_path):
+def test_a_port_that_is_taken_is_reported(data, tmp_path):
     with Running(data) as node:
         code, log = refused(tmp_path / "other", "--port", node.url.rpartition(":")[2])
         assert code == 1
@@ -216,9 +218,9 @@ def test_the_first_key_opens_everything_and_is_only_in_its_file(data):
         assert node.ask("GET", "/healthz")[0] == 200
         code, log = node.stop()
         assert code == 0
-        assert token[12:] not in node.said + log
+        assert token[12:] not in node.printed + log
         assert "keys are sent unencrypted" in log
-    with Running(data) as node:  # there is a key, so it is asked for; and no other is made
+    with Running(data) as node:  # there is a key, so the node requires keys; and no other key is made
         assert node.ask("PUT", "/v1/topics/jobs", Authorization=f"Bearer {token}")[0] == 201
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 401
 
@@ -238,7 +240,7 @@ sys.exit(process.run(load(flags={"--data": sys.argv[1], "--port": "0"}).config))
 """
 
 
-def test_a_node_whose_journal_failed_ends_so_that_somebody_starts_it_again(data):
+def test_a_node_whose_journal_failed_ends_so_that_a_supervisor_starts_it_again(data):
     command = [sys.executable, "-c", FAILING, str(data)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=data.parent, check=False)
     assert ended.returncode == 1
@@ -257,7 +259,7 @@ def test_it_speaks_tls(data):
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "code", "told"),
+    ("flags", "environment", "code", "message"),
     [
         (["--log-level", "loud"], {}, 2, "log.level (flag --log-level): got 'loud'"),
         ([], {"WHERRY_SERVER_PROT": "1"}, 2, "did you mean WHERRY_SERVER_PORT?"),
@@ -266,9 +268,9 @@ def test_it_speaks_tls(data):
         (["--data", "/dev/null"], {}, 1, "a directory"),
     ],
 )
-def test_a_wrong_configuration_is_told_in_one_line(data, flags, environment, code, told):
+def test_a_wrong_configuration_is_reported_in_one_line(data, flags, environment, code, message):
     got, log = refused(data, *flags, **environment)
     assert got == code
-    assert told in log
+    assert message in log
     assert log.startswith("wherry: ")
     assert log.count("\n") == 1

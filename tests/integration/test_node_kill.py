@@ -22,7 +22,7 @@ LEAST = 100
 
 
 class Ledger:
-    """What clients were told."""
+    """What clients published, received and settled."""
 
     def __init__(self) -> None:
         self.stored: set[bytes] = set()
@@ -55,17 +55,17 @@ async def _consume(client: wherry.Client, ledger: Ledger) -> None:
             try:
                 await batch.ack()
             except (wherry.StaleLease, wherry.Unavailable):
-                continue  # the node went, or the answer did: whether it was settled is not known
+                continue  # the node ended, or the answer was lost: whether it was settled is not known
             ledger.confirmed.update(payloads)
 
 
 async def _stored(ledger: Ledger, least: int) -> None:
-    while len(ledger.stored) < least:  # noqa: ASYNC110  a ledger has nobody to wake
+    while len(ledger.stored) < least:  # noqa: ASYNC110  a ledger has no event
         await asyncio.sleep(0.01)
 
 
 async def _all_received(ledger: Ledger) -> None:
-    while not ledger.stored <= ledger.received.keys():  # noqa: ASYNC110  a ledger has nobody to wake
+    while not ledger.stored <= ledger.received.keys():  # noqa: ASYNC110  a ledger has no event
         await asyncio.sleep(0.05)
 
 

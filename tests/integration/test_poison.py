@@ -1,4 +1,4 @@
-"""A message that breaks whoever works on it: which ends of the work count as a failed attempt, in our own client.
+"""A message that breaks its worker: which ends of the work count as a failed attempt, in our own client.
 
 The rows of the table "What counts as a failed attempt" in docs/semantics.md; `test_poison_wires.py` has those of the
 other wires.
@@ -23,13 +23,13 @@ ROUNDS = 6
 
 
 async def dead(world: World) -> list[tuple[bytes, int, str]]:
-    """Payload, attempts and error of each dead letter."""
+    """Return payload, attempts and error of each dead letter."""
     letters = await world.client.dead_letters("jobs")
     return [(row["payload"], row["attempts"], row["error"]) for row in letters.to_pylist()]
 
 
 async def attempts(world: World) -> dict[bytes, int]:
-    """Which attempt comes next for each message that waits."""
+    """Return the next attempt of each message that waits."""
     batch = await world.pull()
     found = {message.payload: message.attempt for message in batch}
     await batch.release()
@@ -78,7 +78,7 @@ async def test_what_the_loop_was_not_shown_is_handed_back_untouched(world):
 @on_each
 @pytest.mark.rows("G18")
 async def test_all_that_is_in_hand_has_failed(world):
-    """Which of several that are worked on at a time it was cannot be told; what was settled is not touched."""
+    """Fail all at once, since the broken one of several cannot be found; what was settled is not touched."""
     await world.jobs(lease_ms=60_000, retry=AT_ONCE)
     await world.client.publish("jobs", [b"%d" % n for n in range(30)])
 
@@ -106,7 +106,7 @@ async def test_all_that_is_in_hand_has_failed(world):
 
 @on_each
 @pytest.mark.rows("G18")
-async def test_a_group_of_errors_is_told_by_those_in_it(world):
+async def test_a_group_of_errors_is_reported_by_its_members(world):
     await world.jobs(lease_ms=60_000, retry=wherry.Retry(attempts=1))
     await world.client.publish("jobs", [b"a"])
 
@@ -314,7 +314,7 @@ def test_a_message_that_kills_its_process_each_time_is_a_dead_letter_in_the_end(
             for _ in range(2):
                 worker = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, node.url, wire)
                 codes.append(await worker.wait())
-                while (await client.stats("jobs")).subscriptions[0].leased:  # noqa: ASYNC110  nobody tells
+                while (await client.stats("jobs")).subscriptions[0].leased:  # noqa: ASYNC110  no event to wait for
                     await asyncio.sleep(0.05)
             assert codes == [9, 9]
             assert await dead(world) == [(b"poison", 2, error)]

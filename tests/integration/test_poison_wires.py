@@ -34,7 +34,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def topic(node: Served) -> str:
-    """A topic with two messages; the second failure of one is its end."""
+    """Make a topic with two messages; the second failure of one is its end."""
     name = f"t{next(NUMBERS)}"
 
     async def make() -> None:
@@ -49,7 +49,7 @@ def topic(node: Served) -> str:
 
 
 def state_of(node: Served, topic: str, subscription: str = "s") -> tuple[int, int, int]:
-    """How many deliveries failed, how many messages died, how many are out."""
+    """Return how many deliveries failed, how many messages were buried, and how many are on lease."""
 
     async def look() -> tuple[int, int, int]:
         found = node.node.broker.stats(topic).subscriptions
@@ -60,7 +60,7 @@ def state_of(node: Served, topic: str, subscription: str = "s") -> tuple[int, in
 
 
 def comes_to(node: Served, topic: str, failed: int, buried: int = 0, subscription: str = "s") -> None:
-    """Nothing is out any more, and so many failed and died."""
+    """Wait until nothing is on lease, and check that so many failed and were buried."""
     until(lambda: state_of(node, topic, subscription)[2] == 0)
     assert state_of(node, topic, subscription) == (failed, buried, 0)
 
@@ -105,7 +105,7 @@ def path(topic: str, rest: str) -> str:
 
 
 def pulled(node: Served, topic: str, query: str = "") -> list[str]:
-    """The receipts of a pull, whose connection is gone then."""
+    """Return the receipts of a pull, whose connection is then cut."""
     web = Web(node, path(topic, f"/pull?consumer=me{query}"))
     answer = web.read_until(b"]}").partition(b"\r\n\r\n")[2]
     web.cut()
@@ -114,7 +114,7 @@ def pulled(node: Served, topic: str, query: str = "") -> list[str]:
 
 def test_http_a_pull_outlives_its_connection_and_its_lease_running_out_counts(node: Served, topic: str):
     receipts = pulled(node, topic)
-    assert state_of(node, topic) == (0, 0, 2), "the connection says nothing about it"
+    assert state_of(node, topic) == (0, 0, 2), "the end of the connection settles nothing"
     Web(node, path(topic, "/renew"), json.dumps({"receipts": receipts, "lease_ms": 1}).encode()).answered(b"204")
     comes_to(node, topic, failed=2)
     node.run(_change(node, topic, lease_ms=1))
@@ -130,7 +130,7 @@ async def _change(node: Served, topic: str, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["release", "leave", "nack"])
-def test_http_what_a_client_says_counts_as_it_says(node: Served, topic: str, how: str):
+def test_http_a_settle_counts_as_the_client_sent_it(node: Served, topic: str, how: str):
     receipts = pulled(node, topic)
     if how == "leave":
         Web(node, path(topic, "/consumers/me"), method="DELETE").answered(b"204")
@@ -163,7 +163,7 @@ def test_flight_a_push_that_breaks_off_counts_and_one_that_ends_does_not(
     flights = Flights(node.node.flight_url)
     for _ in range(2):
         stream = Pushed(flights, topic=topic, subscription="s")
-        stream.say(credit=2)
+        stream.send(credit=2)
         assert len(stream.next()) == 2
         if how == "fault":
             stream._writer.write_metadata(b"no JSON")
@@ -221,9 +221,9 @@ def test_stomp_every_return_counts(node: Served, how: str):
         client.connect()
         client.done("SEND", b"a", destination=f"/queue/{queue}")
         client.send("SUBSCRIBE", id="1", destination=f"/queue/{queue}", ack="client-individual", prefetch_count="1")
-        told = client.expect("MESSAGE")
+        frame = client.expect("MESSAGE")
         if how == "NACK":
-            client.send("NACK", id=told.headers["ack"])
+            client.send("NACK", id=frame.headers["ack"])
             assert client.expect("MESSAGE").headers["redelivered"] == "true"
             client.send("DISCONNECT")
         elif how == "UNSUBSCRIBE":

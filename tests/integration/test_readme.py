@@ -1,4 +1,4 @@
-"""Run every block of Python and of shell in README and docs/recipes.md as printed, with what the page says to install.
+"""Run every block of Python and of shell in README and docs/recipes.md as printed, with what the page asks to install.
 
 A block that calls a node finds one, which runs in the same environment.
 """
@@ -30,7 +30,7 @@ class Block(NamedTuple):
     kind: str
     code: str
     needs: list[str]
-    """What has to be installed for it beside Wherry: what the text above it says."""
+    """What has to be installed for it beside Wherry: what the text above it asks for."""
 
 
 ROOT = Path(__file__).parents[2]
@@ -52,27 +52,27 @@ SHELL, PYTHON, HTTP = 0, 1, 2
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What `pip install .` brings, and no more."""
+    """Return an environment with what `pip install .` brings, and no more."""
     return installed(tmp_path_factory.mktemp("plain"), ["wherry"])
 
 
 @pytest.fixture
 def node(tmp_path: Path, plain: dict[str, str]) -> Iterator[Ports]:
-    """A fresh node; its ports."""
+    """Run a fresh node; yield its ports."""
     command = ["wherry", "serve", "--port", "0", "--data", str(tmp_path / "served")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=plain) as process:
         assert process.stdout is not None
-        said = ""
-        while "Ctrl-C" not in said:
-            said += process.stdout.readline()
-        yield Ports(*(re.search(rf"{way}://127\.0\.0\.1:(\d+)", said)[1] for way in ("http", "grpc")))  # type: ignore[index]
+        printed = ""
+        while "Ctrl-C" not in printed:
+            printed += process.stdout.readline()
+        yield Ports(*(re.search(rf"{way}://127\.0\.0\.1:(\d+)", printed)[1] for way in ("http", "grpc")))  # type: ignore[index]
         process.terminate()
 
 
 def run(number: int, folder: Path, ports: Ports | None = None) -> subprocess.CompletedProcess[str]:
-    """A block as a program of its own, in an empty directory; warnings are errors there too.
+    """Run a block as a program of its own, in an empty directory; warnings are errors there too.
 
-    In an environment of its own: with what the page says, and nothing that happens to be here.
+    The environment has what the page asks to install, and nothing else of this machine.
     """
     block = BLOCKS[number]
     code = block.code
@@ -96,7 +96,7 @@ def run(number: int, folder: Path, ports: Ports | None = None) -> subprocess.Com
 
 
 def _empty(folder: Path) -> Path:
-    """A place for what a block leaves."""
+    """Make a place for what a block leaves."""
     place = folder / "here"
     place.mkdir(exist_ok=True)
     return place
@@ -162,7 +162,7 @@ def test_the_block_about_files_finds_a_segment(tmp_path):
 
 @pytest.mark.rows("A17")
 def test_the_first_message_comes_soon_after_the_start(tmp_path, request):
-    """How soon is printed, not asserted: the bar of 2 s is for a machine that does nothing else."""
+    """Print how soon it comes and assert no bound: the bar of 2 s is for a machine that does nothing else."""
     began = time.perf_counter()
     port = request.getfixturevalue("node")
     served = time.perf_counter()

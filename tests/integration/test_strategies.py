@@ -27,7 +27,7 @@ pytestmark = pytest.mark.rows("D12")
 
 
 def installed(folder: Path, code: str, points: str) -> Path:
-    """A package as pip leaves it: a module, and a folder that says what it offers."""
+    """Install a package as pip leaves it: a module, and a folder with its entry points."""
     about = folder / "my_package-1.0.dist-info"
     about.mkdir(parents=True)
     (folder / "my_package.py").write_text(code)
@@ -43,7 +43,7 @@ def command(data: Path) -> list[str]:
 
 @contextmanager
 def serving(data: Path, package: Path) -> Iterator[str]:
-    """The address of a node that finds a package."""
+    """Yield the address of a node that finds a package."""
     environment = {**os.environ, "PYTHONPATH": str(package)}
     with subprocess.Popen(
         command(data), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -51,12 +51,12 @@ def serving(data: Path, package: Path) -> Iterator[str]:
         try:
             assert process.stderr is not None
             for line in process.stderr:
-                said = json.loads(line)
-                if said["message"] == "ready":
+                entry = json.loads(line)
+                if entry["message"] == "ready":
                     break
             else:
                 pytest.fail("it did not start")
-            yield said["url"]
+            yield entry["url"]
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
@@ -68,7 +68,7 @@ def test_a_strategy_of_an_installed_package_shares_out_partitions_also_after_a_r
         client.create_topic("jobs", partitions=2)
         client.subscribe("jobs", "workers", assignment="sticky")
         with urlopen(f"{url}/openapi.json", timeout=20) as answer:
-            assert '"sticky"' in answer.read().decode(), "the interface tells of it"
+            assert '"sticky"' in answer.read().decode(), "the interface lists the strategy"
     with serving(data, package) as url, wherry.connect_sync(url) as client:
         for name in ("ann", "bob", "cid"):
             client.pull("jobs", "workers", consumer=name)
@@ -90,7 +90,9 @@ def test_a_strategy_of_an_installed_package_shares_out_partitions_also_after_a_r
         (STICKY, "shared = my_package:Sticky\n", "not taken"),
     ],
 )
-def test_one_that_is_no_strategy_stops_the_start_and_is_named(tmp_path: Path, code: str, points: str, why: str):
+def test_an_entry_point_that_is_no_strategy_stops_the_start_and_is_named(
+    tmp_path: Path, code: str, points: str, why: str
+):
     environment = {**os.environ, "PYTHONPATH": str(installed(tmp_path / "site", code, points))}
     ended = subprocess.run(
         command(tmp_path / "data"), capture_output=True, text=True, env=environment, timeout=60, check=False

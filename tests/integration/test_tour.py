@@ -31,7 +31,7 @@ WORDS = (
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The tour in a process of its own, with its temporary files where a test can see them."""
+    """Start the tour in a process of its own, with its temporary files where a test can see them."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "wherry", "tour", *arguments],
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_shows_everything_and_leaves_nothing(tmp_path):
+def test_the_tour_shows_everything_and_leaves_nothing(tmp_path):
     process = start(tmp_path)
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
@@ -63,7 +63,7 @@ def test_a_directory_that_was_named_is_kept_and_not_overwritten(tmp_path):
     assert "not an empty directory" in errors
 
 
-def test_control_c_ends_it_quietly(tmp_path):
+def test_control_c_ends_the_tour_quietly(tmp_path):
     process = start(tmp_path)
     assert process.stdout is not None
     while "Pull and ack" not in process.stdout.readline():

@@ -54,7 +54,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, spans: InMemorySpanExporter) 
 
 @pytest.fixture
 def parent() -> str:
-    """The trace context of whoever publishes, another for each test."""
+    """Return the trace context of a producer, another for each test."""
     number = next(NUMBERS)
     return f"00-{number:032x}-{number:016x}-01"
 
@@ -110,17 +110,17 @@ def test_over_flight(node: Served, spans: InMemorySpanExporter, parent: str):
     flights.put([payloads(b"a", headers=headers)], topic="flight")
     stream = Pushed(flights, topic="flight", subscription="s")
     for number in range(2):
-        stream.say(credit=1)
+        stream.send(credit=1)
         batch = stream.next()
         assert batch.column("headers").to_pylist() == [[("traceparent", parent)]]
-        stream.say(nack=[str(batch.column("lease")[0].as_py())], error="bad", id=number)
+        stream.send(nack=[str(batch.column("lease")[0].as_py())], error="bad", id=number)
         assert stream.next() == {"done": number}
     stream.end()
     check_life(spans, parent, "flight", "bad")
 
 
 def table(**texts: str) -> bytes:
-    """A table of AMQP with long strings."""
+    """Make a table of AMQP with long strings."""
     return b"".join(
         amqp.short(name.replace("_", "-")) + b"S" + amqp.long(text.encode()) for name, text in texts.items()
     )
@@ -152,9 +152,9 @@ def test_over_stomp(node: Served, spans: InMemorySpanExporter, parent: str):
         client.done("SEND", b"a", destination="/queue/stomp", traceparent=parent, persistent="true", **terms)
         client.send("SUBSCRIBE", id="1", destination="/queue/stomp", ack="client-individual", **terms)
         for _ in range(2):
-            told = client.expect("MESSAGE")
-            assert told.headers["traceparent"] == parent
-            client.send("NACK", id=told.headers["ack"])
+            frame = client.expect("MESSAGE")
+            assert frame.headers["traceparent"] == parent
+            client.send("NACK", id=frame.headers["ack"])
         check_life(spans, parent, "stomp", "requeued")
 
 

@@ -1,4 +1,4 @@
-"""Follow docs/first-queue.md from start to end: each block runs as printed, and prints what the page says."""
+"""Follow docs/first-queue.md from start to end: each block runs as printed, and prints what the page shows."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ RESTART = "Stop the broker in the first terminal with Ctrl-C, and start it again
 
 
 def follow(part: str, folder: Path, url: str) -> int:
-    """Do what a part of the page says; return how many outputs of it were compared."""
+    """Follow a part of the page; return how many outputs of it were compared."""
     printed, compared = "", 0
     for kind, code in BLOCK.findall(part):
         if kind == "python":

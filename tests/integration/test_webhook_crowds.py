@@ -30,7 +30,7 @@ async def test_slow_and_dead_clients_do_not_delay_another(tmp_path):
             await client.publish("jobs", [str(number)])
             await drained(client, "quick")
         assert asyncio.get_running_loop().time() - began < 2
-        assert len(slow.calls) == 1  # all of them are one host, and that has its share
+        assert len(slow.calls) == 1  # all of the slow ones are one host, which has one share
 
 
 @pytest.mark.parametrize("hosts", [1, 40])
@@ -119,7 +119,7 @@ async def test_names_that_never_answer_take_nothing_from_those_that_do(tmp_path,
 
 
 @run
-async def test_who_cannot_be_looked_up_for_want_of_a_thread_is_not_down(tmp_path, monkeypatch, caplog):
+async def test_a_host_that_cannot_be_looked_up_for_want_of_a_thread_is_not_down(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(lookups, "PLACES", 1)
     monkeypatch.setattr(lookups, "LATE_MAX", 0)
     monkeypatch.setattr(lookups, "WAIT_S", 0.1)

@@ -1,4 +1,4 @@
-"""Webhooks whose client fails: what comes again, what dies, and who is removed."""
+"""Webhooks whose client fails: which messages come again, which become dead letters, and which webhook is removed."""
 
 import asyncio
 import logging
@@ -79,12 +79,12 @@ async def test_gone_means_removed_at_once(tmp_path):
 
 
 @run
-async def test_it_is_removed_also_when_what_it_was_sent_cannot_be_settled(tmp_path, monkeypatch):
+async def test_a_webhook_is_removed_also_when_its_messages_cannot_be_settled(tmp_path, monkeypatch):
     async with Receiver(lambda call: 410) as receiver, serving(tmp_path) as (_, client):
         keep = pusher.Pusher._settle
 
         async def too_late(self, delivery, verdict):
-            delivery.take_back()  # its lease is over
+            delivery.take_back()  # the lease of the delivery is over
             await keep(self, delivery, verdict)
 
         monkeypatch.setattr(pusher.Pusher, "_settle", too_late)
@@ -114,7 +114,7 @@ async def test_a_message_that_the_client_cannot_handle_dies_and_the_client_stays
 
 @pytest.mark.parametrize("status", [429, 503])
 @run
-async def test_not_now_is_no_failed_attempt_and_is_waited_out(tmp_path, status):
+async def test_a_busy_answer_is_no_failed_attempt_and_its_time_is_waited_out(tmp_path, status):
     came: list[float] = []
 
     def answer(call: Call) -> int | bytes:
@@ -134,7 +134,7 @@ async def test_not_now_is_no_failed_attempt_and_is_waited_out(tmp_path, status):
 
 
 @run
-async def test_what_never_reached_the_client_is_no_failed_attempt(tmp_path):
+async def test_a_call_that_never_reached_the_client_is_no_failed_attempt(tmp_path):
     async with Receiver() as gone:
         pass
     async with serving(tmp_path) as (node, client):
@@ -148,7 +148,7 @@ async def test_what_never_reached_the_client_is_no_failed_attempt(tmp_path):
 
 @pytest.mark.rows("K12", "G18")
 @run
-async def test_a_client_that_takes_messages_and_says_nothing_is_down_and_they_have_failed(tmp_path):
+async def test_a_client_that_takes_messages_and_does_not_answer_is_down_and_they_have_failed(tmp_path):
     async with Receiver(lambda call: b"") as receiver, serving(tmp_path) as (_, client):
         await subscribed(client, "me", hook(receiver, remove_after=4))
         await client.publish("jobs", ["a"])
@@ -183,7 +183,7 @@ async def test_calls_under_way_together_count_as_one_failure(tmp_path):
         if call.payloads[0] == "first":
             return 200
         await asyncio.sleep(0.1)
-        return b"" if down else 200  # it hangs up without an answer
+        return b"" if down else 200  # the receiver hangs up without an answer
 
     async with Receiver(answer) as receiver, serving(tmp_path) as (_, client):
         webhook = hook(receiver, in_flight=16, remove_after=3)

@@ -16,7 +16,7 @@ CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
 
 
 def named(*answers: list[str]) -> tuple[Resolver, list[str]]:
-    """A resolver that answers so, one after the other, and whom it was asked for."""
+    """Make a resolver with these answers, one after the other, and a list of the names that it was asked for."""
     asked: list[str] = []
     left = list(answers)
 
@@ -70,7 +70,7 @@ def test_a_call_and_its_answer():
 def test_answers_of_every_shape(answer, reply):
     replies, receiver = post(answer, times=2)
     assert replies == [reply] * 2
-    assert receiver.connections == 2  # whoever closes, or says more than it was asked, is not called there again
+    assert receiver.connections == 2  # a connection that is closed, or has bytes behind its answer, is not used again
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_answers_of_every_shape(answer, reply):
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000, "sent a head of more than"),
     ],
 )
-def test_what_is_no_answer(answer, why):
+def test_a_reply_that_is_not_valid_is_reported_with_the_reason(answer, why):
     (reply,), _ = post(answer)
     assert isinstance(reply, str)
     assert why in reply
@@ -95,7 +95,7 @@ def test_an_endless_answer_is_cut_off():
     assert reply == 200
 
 
-def test_whoever_does_not_answer_in_time_is_left():
+def test_a_host_that_does_not_answer_in_time_is_left():
     async def never() -> int:
         await asyncio.sleep(10)
         return 200
@@ -137,8 +137,8 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew():
     asyncio.run(main())
 
 
-def test_the_address_that_was_judged_is_the_one_that_is_called():
-    """Rebinding: the name server says something else the second time, and nobody asks it a second time."""
+def test_the_address_that_was_checked_is_the_one_that_is_called():
+    """Rebind the name: the name server has another answer the second time, and is not asked a second time."""
 
     async def main() -> None:
         async with Receiver() as receiver:
@@ -266,5 +266,5 @@ def test_a_bound_of_connections_that_is_reached_during_a_call_closes_the_oldest(
     asyncio.run(main())
 
 
-def test_the_receiver_itself_tells_calls_apart():
+def test_the_receiver_itself_distinguishes_calls():
     assert Call("/", {}, b'{"messages": [{"payload": "a"}]}', 1).payloads == ["a"]

@@ -67,7 +67,7 @@ async def test_the_secret_is_never_shown(tmp_path):
 
 
 @run
-async def test_a_restart_goes_on_where_it_was(tmp_path):
+async def test_a_restart_continues_where_it_was(tmp_path):
     async with Receiver(lambda call: 503) as receiver:
         async with serving(tmp_path) as (_, client):
             await subscribed(client, "me", hook(receiver), retry=wherry.Retry(first_ms=300, cap_ms=300))
@@ -116,7 +116,7 @@ async def test_the_consumer_of_a_webhook_is_not_for_others_to_send_away(tmp_path
 
 
 @run
-async def test_a_pusher_that_lost_its_place_comes_back_and_says_so(tmp_path, caplog):
+async def test_a_pusher_that_lost_its_place_comes_back_and_logs_it(tmp_path, caplog):
     async with Receiver() as receiver, serving(tmp_path) as (node, client):
         await subscribed(client, "me", hook(receiver))
         shard = node.broker.shard
@@ -155,7 +155,7 @@ async def test_calls_and_removals_are_counted(tmp_path):
 
 
 @run
-async def test_a_webhook_may_change_and_go(tmp_path):
+async def test_a_webhook_may_be_replaced_and_removed(tmp_path):
     async with Receiver() as old, Receiver() as new, serving(tmp_path) as (_, client):
         await subscribed(client, "me", hook(old))
         await client.publish("jobs", ["a"])
@@ -203,7 +203,7 @@ async def test_without_acks_a_message_is_pushed_once_whatever_comes_of_it(tmp_pa
 
 
 @run
-async def test_this_machine_is_no_target_unless_allowed(tmp_path):
+async def test_addresses_of_this_machine_are_no_target_unless_allowed(tmp_path):
     async with Receiver() as receiver, serving(tmp_path, allow_private=False) as (_, client):
         await client.create_topic("jobs")
         for host in ("127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]"):
@@ -218,7 +218,7 @@ async def test_this_machine_is_no_target_unless_allowed(tmp_path):
 
 @run
 async def test_a_name_of_this_machine_is_refused_when_it_is_called(tmp_path):
-    """`0x7f.1` is a name to us and 127.0.0.1 to the system: what counts is the address in the end."""
+    """Call `0x7f.1`, a name to us and 127.0.0.1 to the system: what counts is the address in the end."""
     async with Receiver() as receiver, serving(tmp_path, allow_private=False) as (_, client):
         webhook = wherry.Webhook(url=f"http://0x7f.1:{receiver.port}/", secret=SECRET, remove_after=2)
         await subscribed(client, "me", webhook)

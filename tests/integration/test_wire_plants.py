@@ -1,7 +1,7 @@
 """Plants where the simulator does not reach: the wires. Each check holds as it is, and fails with each of its plants.
 
-A check of an answer holds the disk: what is written is not synced until it is let go, so an answer that comes before
-that did not wait. A check of a token shows one that belongs to somebody else.
+A check of an answer holds the disk: what is written is not synced until it is released, so an answer that comes before
+that did not wait. A check of a token sends the token of another consumer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def topic(request: pytest.FixtureRequest, node: Served) -> str:
 
 
 def asked(node: Served, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-    """One request over HTTP."""
+    """Send one request over HTTP; return status and body."""
     host = urlsplit(node.node.url)
     connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE_S)
     try:
@@ -88,7 +88,7 @@ def asked(node: Served, method: str, path: str, body: object = None, **headers: 
 
 @contextmanager
 def held_disk() -> Iterator[None]:
-    """Nothing is synced meanwhile."""
+    """Hold the disk: nothing is synced meanwhile."""
     let_go = threading.Event()
 
     def make(append: Any) -> Any:
@@ -109,7 +109,7 @@ def held_disk() -> Iterator[None]:
 
 
 def check_waits(ask: Ask, node: Served, topic: str, patience_s: float, *, reads: bool) -> None:
-    """An answer does not come while the disk is held. One who reads has somebody write just before."""
+    """Check that no answer comes while the disk is held. For a call that only reads, a publish comes just before."""
     committer = node.node.broker.shard.committer
     until(lambda: committer.durable == committer.submitted)
     others: list[Future[Any]] = []
@@ -133,7 +133,7 @@ def check_waits(ask: Ask, node: Served, topic: str, patience_s: float, *, reads:
 
 
 def lease_of(node: Served, topic: str) -> str:
-    """A message of the topic, on lease; its receipt."""
+    """Lease a message of the topic, and return its receipt."""
 
     async def pulled() -> str:
         consumer = await node.node.broker.consumer(topic, "s")
@@ -180,7 +180,7 @@ def flight_info(node: Served, topic: str) -> None:
 def flight_push_ack(node: Served, topic: str) -> None:
     receipt = lease_of(node, topic)
     stream = Pushed(flights(node), topic=topic, subscription="s")
-    stream.say(ack=[receipt], id="1")
+    stream.send(ack=[receipt], id="1")
     assert stream.next() == {"done": "1"}
     stream.end()
 
@@ -264,7 +264,7 @@ def native_subscribe(name: str, node: Served, topic: str) -> None:
 
 
 def ready_queue(node: Served, topic: str) -> None:
-    """A queue is declared, and has a message, before the disk is held: only the answer looked at is late."""
+    """Declare a queue with a message before the disk is held: only the answer looked at is late."""
     stomp_send(node, topic)
 
 
@@ -329,11 +329,11 @@ ANSWERS: dict[str, Answers] = {
 
 
 def planted(name: str) -> Any:
-    """The plant of a check."""
+    """Return the plant of a check."""
     if name == "Session.all_settled":
 
         async def nothing(self: Session) -> None:
-            """Say that all is done."""
+            """Return at once, as if all were settled."""
 
         return patched(Session, "all_settled", lambda _: nothing)
     return unwaited(PLACES[name])
@@ -364,24 +364,24 @@ def test_an_answer_that_does_not_wait_is_noticed(name: str, node: Served, topic:
 
 
 def check_push(how: str, node: Served, topic: str) -> None:
-    """A stream settles nothing of another subscription."""
+    """Check that a stream settles nothing of another subscription."""
     receipt = lease_of(node, f"{topic}-other")
     stream = Pushed(flights(node), topic=topic, subscription="s")
-    stream.say(**{how: [receipt]}, id="1")
-    said = stream.next()
+    stream.send(**{how: [receipt]}, id="1")
+    answer = stream.next()
     stream.end()
-    assert "fault" in said and said["fault"]["code"] == "stale-lease", "a foreign token was taken"
+    assert "fault" in answer and answer["fault"]["code"] == "stale-lease", "a foreign token was taken"
 
 
 def check_http(how: str, node: Served, topic: str) -> None:
-    """A path settles nothing of another subscription."""
+    """Check that a path settles nothing of another subscription."""
     receipt = lease_of(node, f"{topic}-other")
     status, _ = asked(node, "POST", f"/v1/topics/{topic}/subscriptions/s/{how}", {"receipts": [receipt]})
     assert status == 409, "a foreign token was taken"
 
 
 def check_native(verb: Verb | None, node: Served, topic: str) -> None:
-    """A stream of the native wire settles and renews nothing of another subscription."""
+    """Check that a stream of the native wire settles and renews nothing of another subscription."""
     token = int(lease_of(node, f"{topic}-other").split(":")[0])
 
     async def work(client: SocketClient) -> None:
@@ -400,21 +400,21 @@ def check_native(verb: Verb | None, node: Served, topic: str) -> None:
 
 
 def check_transaction(node: Served, topic: str) -> None:
-    """Nor does a transaction."""
+    """Check that a transaction settles nothing of another subscription."""
     receipt = lease_of(node, f"{topic}-other")
     path = f"/v1/transactions/{topic}/topics/{topic}/subscriptions/s/ack"
     assert asked(node, "POST", path, {"receipts": [receipt]})[0] == 409, "a foreign token was taken"
 
 
 def check_session(node: Served, topic: str) -> None:
-    """A polled session of STOMP answers to its own token."""
+    """Check that a polled session of STOMP answers to its own token only."""
     _, opened = asked(node, "POST", "/v1/stomp/sessions")
     status, _ = asked(node, "DELETE", f"/v1/stomp/sessions/{opened['id']}", **{"Wherry-Session": "x" * 32})
     assert status in (401, 403, 404), "a foreign token was taken"
 
 
 def any_subscription() -> Any:
-    """A token is taken whatever subscription it is of."""
+    """Take a token whatever subscription it is of."""
     return patched(Settler, "_resolved", lambda resolved: lambda self, parts, _: resolved(self, parts, None))
 
 

@@ -32,7 +32,7 @@ with wherry.connect_sync(sys.argv[1]) as client:
 
 
 class Worker:
-    """A process that takes one message at a time, and finishes it when it is told to."""
+    """A process that takes one message at a time, and finishes it when the test asks for it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -45,7 +45,7 @@ class Worker:
         return cls(await asyncio.create_subprocess_exec(sys.executable, "-c", ELSEWHERE, url, stdin=pipe, stdout=pipe))
 
     def has_one(self) -> asyncio.Task[bytes]:
-        """Done when it holds a message."""
+        """Return a task that is done when the worker holds a message."""
         assert self._process.stdout is not None
         if self._line is None:
             self._line = asyncio.create_task(self._process.stdout.readline())
@@ -70,7 +70,7 @@ class Worker:
 
 
 async def turn(workers: list[Worker], left: int) -> int:
-    """One turn: those who can have a message have one, and finish it; how many that were."""
+    """Let each worker that can have a message take one and finish it; return how many messages that were."""
     at_work = min(len(workers), left)
     waits = [worker.has_one() for worker in workers]
     while sum(wait.done() for wait in waits) < at_work:

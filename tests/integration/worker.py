@@ -13,7 +13,7 @@ import wherry
 BATCH = 20
 
 
-def tell(*words):
+def report(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -23,7 +23,7 @@ async def produce(broker, name):
         messages = [f"{name}/{number + row}".encode() for row in range(BATCH)]
         options = wherry.PublishOptions(producer=name, sequence=number)
         await broker.publish("jobs", messages, options)
-        tell("published", name, number, BATCH)
+        report("published", name, number, BATCH)
         number += BATCH
 
 
@@ -34,16 +34,16 @@ async def consume(broker, name):
             if random() < 0.1:
                 await delivery.nack(delay_ms=0)
                 continue
-            tell("acking", *names)
+            report("acking", *names)
             await delivery.ack()
-            tell("acked", *names)
+            report("acked", *names)
 
 
 async def main(path, life):
     async with wherry.open(path, cache_bytes=1 << 20) as broker:
         await broker.create_topic("jobs", partitions=3)
         await broker.subscribe("jobs", "workers", retry=wherry.Retry(attempts=None))
-        tell("open")
+        report("open")
         work = [produce(broker, f"p{life}-{number}") for number in range(3)]
         work += [consume(broker, f"c{number}") for number in range(3)]
         await asyncio.gather(*work)

@@ -42,7 +42,7 @@ class World:
             await asyncio.sleep(ms / 1000 + 0.02)
 
     async def jobs(self, **fields: Any) -> None:
-        """A topic with one subscription, and leases that no busy machine outlasts."""
+        """Make a topic with one subscription, and leases that no busy machine outlasts."""
         own = {name: fields.pop(name) for name in list(fields) if name in ("order", "partitions")}
         await self.client.create_topic("jobs", **own)
         await self.client.subscribe("jobs", "workers", **{"lease_ms": 60_000, **fields})
@@ -80,12 +80,12 @@ class Node:
             stderr=asyncio.subprocess.DEVNULL,
         )
         assert self._process.stdout is not None
-        said = b""
-        while b"Ctrl-C" not in said:
+        printed = b""
+        while b"Ctrl-C" not in printed:
             line = await self._process.stdout.readline()
             assert line, "the node did not start"
-            said += line
-        self.url = said.split()[3].decode()
+            printed += line
+        self.url = printed.split()[3].decode()
 
     async def stop(self) -> None:
         """Stop it as an operator does: it drains."""
@@ -106,7 +106,7 @@ async def embedded_world(home: Path) -> AsyncIterator[World]:
 
 
 def in_process(home: Path, **sections: Any) -> InProcessNode:
-    """A node in this process: it is there at once, and its sockets are real."""
+    """Make a node in this process: it is there at once, and its sockets are real."""
     return InProcessNode(
         Config(
             storage=StorageSection(path=str(home)),

@@ -90,7 +90,7 @@ class Core(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        """Something to work on, so that the first steps are not wasted on an empty queue."""
+        """Make something to work on, so that the first steps are not wasted on an empty queue."""
 
     # Both worlds.
 
@@ -162,7 +162,7 @@ class Core(RuleBasedStateMachine):
         )
 
     def upkeep(self) -> None:
-        """Before every decision: what the time calls for, in both worlds."""
+        """Do what the time calls for, in both worlds, before every decision."""
         for entry in upkeep.due(self.shell.state, self.now, self.entropy):
             self.shell.commit([entry])
         late = [token for token, lease in self.naive.leases.items() if lease.deadline <= self.now_ms]
@@ -188,18 +188,18 @@ class Core(RuleBasedStateMachine):
         ]
 
     def outcomes(self) -> dict[tuple[int, int], Outcome]:
-        """What is to be told, by place."""
-        told = self.topic.outbox.unreported("t", PLENTY, np.empty(0, np.int64), ())
-        return {(each.partition, each.offset): each for each in told}
+        """Return the outcomes that are to be reported, by place."""
+        found = self.topic.outbox.unreported("t", PLENTY, np.empty(0, np.int64), ())
+        return {(each.partition, each.offset): each for each in found}
 
     def check_outcomes(self, number: int, expected: list[str]) -> None:
-        """What is over is told, or still to be told, just so; in a stream a new subscription may begin it again."""
+        """Check that each outcome is reported, or is still to be; in a stream a new subscription may reopen it."""
         outcomes = self.outcomes()
         assert bool(outcomes) <= (self.topic.number in self.shell.state.with_outcomes)
         for at, fate in ((at, fate) for at, fate in enumerate(expected) if FATES.index(fate) >= SETTLED):
             message = self.naive.messages[number, at]
             if message.watched:
-                last = outcomes[number, at].fate if (number, at) in outcomes else message.heard
+                last = outcomes[number, at].fate if (number, at) in outcomes else message.reported
                 assert last == fate or (self.naive.stream and last == "settled"), (at, last, fate)
 
     # What must hold after every step.

@@ -36,21 +36,21 @@ class Message:
     version: int = 1
     gone: bool = False
     dead: bool = False
-    """Nobody's dead letter: it did not fit."""
+    """A dead letter of no subscription: the message did not fit."""
     orphaned: bool = False
     """The same, of a subscription that was cut off: others may still have to do with it."""
     immortal: bool = False
     removed: bool = False
     why: str = ""
-    """How it went, where that was not by being settled."""
+    """Why the message was removed, where it was not by being settled."""
     heir: Message | None = None
     watched: bool = False
-    heard: str = ""
-    """What its producer was told last."""
+    reported: str = ""
+    """The fate that its producer got last."""
     places: dict[str, Place] = field(default_factory=dict)
 
     def weight(self) -> int:
-        """Content bytes: what counts against the buffer of a consumer."""
+        """Return the bytes that count against the buffer of a consumer."""
         return len(self.payload) + len((self.id or "").encode()) + len((self.key or "").encode())
 
     def is_dead_somewhere(self) -> bool:
@@ -99,7 +99,7 @@ class Queue:
         return [message for message in self.messages.values() if self.counts_against_the_bounds(message)]
 
     def is_open(self, message: Message) -> bool:
-        """Whether some durable subscription, or the first one to come, has still to do with a message."""
+        """Return whether some durable subscription, or the first one to come, has still to do with a message."""
         places = [message.places[name] for name in self.durable()]
         if all(place.before for place in places):
             return self.counts_against_the_bounds(message)
@@ -171,7 +171,7 @@ class Queue:
         return Place("waiting", rank)
 
     def replace(self, old: Message, new: Message, now: int) -> None:
-        """An amend: the new message stands where the old one stood, with a clean sheet."""
+        """Amend: put the new message in the place of the old one, without its attempts."""
         before = dict(old.places)
         self.publish(new, now)
         for name, place in before.items():
@@ -183,7 +183,7 @@ class Queue:
         old.heir = new
 
     def subscribe(self, new: Subscription, starts: dict[int, int], late: list[int]) -> None:
-        """In `late` partitions, what is there already is admitted block by block."""
+        """Subscribe; in `late` partitions, the messages that are there already are admitted block by block."""
         waiting = {message.at for message in self.counted()}
         first = new.durable and not self.durable() and not self.stream
         self.subscriptions[new.name] = new
@@ -202,7 +202,7 @@ class Queue:
         self.settle_up()
 
     def admit(self, name: str, partition: int, stop: int, offsets: Iterable[int], now: int) -> None:
-        """A block, up to `stop`, of what was there before the subscription."""
+        """Admit a block, up to `stop`, of the messages that were there before the subscription."""
         for offset in offsets:
             message = self.messages[partition, offset]
             assert message.places[name].where == "backlog"
@@ -234,7 +234,7 @@ class Queue:
     # Messages go out and come back.
 
     def available(self, name: str, partition: int, now: int) -> list[Message]:
-        """What may be handed out, in order."""
+        """Return the messages that may be handed over, in order."""
         busy = set()
         mine = [m for m in self.messages.values() if m.at[0] == partition and name in m.places]
         if self.subscriptions[name].key_order:
@@ -268,7 +268,7 @@ class Queue:
         self.settle_up()
 
     def advance(self, name: str, at: Iterable[Where]) -> None:
-        """A reader of the log is done with these, without a lease."""
+        """Settle these without a lease, as a reader of the log."""
         for each in at:
             place = self.messages[each].places[name]
             assert place.where in ACTIVE
@@ -282,7 +282,7 @@ class Queue:
             message.places[name].where = "waiting"
 
     def fail(self, token: int, at: Iterable[Where], delay_of: dict[int, int] | int, now: int) -> None:
-        """One more attempt each; `delay_of` gives the delay by attempt, or is one for all."""
+        """Count one more attempt each; `delay_of` gives the delay by attempt, or is one for all."""
         each = self.subscriptions[self.leases[token].subscription]
         failing = self.take_out(token, at)
         done = [m for m in failing if m.places[each.name].attempts + 1 >= each.attempts]
@@ -314,7 +314,7 @@ class Queue:
     # Messages go.
 
     def remove(self, going: Iterable[Message], why: str = "") -> None:
-        """For every subscription; a dead letter stays one."""
+        """Remove messages for every subscription; a dead letter stays one."""
         for message in going:
             if self.is_open(message):
                 message.why = why
@@ -330,14 +330,14 @@ class Queue:
         self.settle_up()
 
     def settle_up(self) -> None:
-        """A message that every durable subscription has settled is gone, unless it is somebody's dead letter."""
+        """Remove each message that every durable subscription has settled, unless it is a dead letter of one."""
         if self.stream or not self.durable():
             return
         for message in self.messages.values():
             if self.counts_against_the_bounds(message):
                 continue
             message.gone |= not message.is_dead_somewhere()
-            message.removed |= message.orphaned  # also when those are gone who were done with it
+            message.removed |= message.orphaned  # also when the subscriptions that had settled it are deleted
 
     def held_by(self, name: str, consumer: str) -> list[Message]:
         mine = [lease for lease in self.leases.values() if (lease.subscription, lease.consumer) == (name, consumer)]
@@ -347,11 +347,11 @@ class Queue:
         return any(message.places[name].where == "leased" for name in self.durable())
 
     def expected_by_durable(self, message: Message) -> bool:
-        """A new subscription is still being told of it."""
+        """Return whether a new subscription is still to get the message."""
         return any(message.places[name].where == "backlog" for name in self.durable())
 
     def expired(self, now: int) -> list[Message]:
-        """What counts and is past its time."""
+        """Return what counts and has expired."""
         return [m for m in self.counted() if m.expires is not None and m.expires <= now and not m.immortal]
 
     def due_to_expire(self, now: int) -> list[Message]:
@@ -359,7 +359,7 @@ class Queue:
         return [m for m in expired if not self.held_by_durable(m) and not self.expected_by_durable(m)]
 
     def withdraw(self, held: Iterable[Message], *, bury: bool) -> None:
-        """What has expired waits for nobody, also if one subscription holds it."""
+        """Withdraw expired messages from all subscriptions where they wait, also while one subscription holds them."""
         for message in held:
             for name, place in message.places.items():
                 if place.where not in ("waiting", "delayed"):
@@ -372,7 +372,7 @@ class Queue:
         self.settle_up()
 
     def restart(self) -> None:
-        """Leases and ephemeral subscriptions do not outlive the process."""
+        """Drop leases and ephemeral subscriptions, which do not outlive the process."""
         for token in list(self.leases):
             self.release(token, list(self.leases[token].at))
         for name in [name for name, each in self.subscriptions.items() if not each.durable]:

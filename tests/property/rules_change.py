@@ -31,7 +31,7 @@ class Changing(Consuming):
     # Messages by id.
 
     def some_message(self, data):
-        """A message that is in the topic, and one of its names."""
+        """Return a message that is in the topic, and one of its names."""
         kept = sorted(at for at, message in self.naive.messages.items() if not message.gone)
         if not kept:
             return None, None
@@ -136,11 +136,11 @@ class Changing(Consuming):
         if name:
             message.places[name] = naive.Place("settled")
         else:
-            self.let_go(message)
+            self.forget(message)
         self.naive.settle_up()
 
-    def let_go(self, message):
-        """Of nobody's dead letter nothing stays, unless a subscription still has the message."""
+    def forget(self, message):
+        """Forget a dead letter of no subscription, unless a subscription still has the message."""
         waited_for = not message.dead and self.naive.counts_against_the_bounds(message)
         message.dead = message.orphaned = False
         message.gone = not waited_for and not message.is_dead_somewhere()
@@ -149,7 +149,7 @@ class Changing(Consuming):
         if name:
             self.naive.redrive(message, name, self.now_ms)
             return
-        self.let_go(message)
+        self.forget(message)
         message.why = "dead"
         at = (message.at[0], self.naive.ends[message.at[0]])
         new = naive.Message(at, self.now_ms, message.key, message.priority, message.due, message.expires)

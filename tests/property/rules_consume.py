@@ -103,14 +103,14 @@ class Consuming(Core):
 
     @rule(given=rows, timed=st.booleans())
     def publish_rows(self, given, timed):
-        """Messages that stay Python values on their whole way; most have no time of their own, as in most queues."""
+        """Publish messages that stay Python values throughout; most have no times, as in most queues."""
         times = {} if timed else {"due": None, "expires": None}
         self.publish([{**row, **times, "id": None} for row in given], None, None, None, as_rows=True)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
     def publish_again(self, data):
-        """The same call once more gets the same answer and stores nothing, restarts between or not."""
+        """Repeat a call: it gets the same answer and stores nothing, with restarts between or not."""
         producer, sequence = data.draw(st.sampled_from(sorted(self.sequences)))
         batch, placed = self.sequences[producer, sequence]
         options = PublishOptions(producer=producer, sequence=sequence)
@@ -126,7 +126,7 @@ class Consuming(Core):
         return self.__dict__.setdefault("_last_sequence", {})
 
     def check_refusal(self, fault: WherryError, messages: list[Message], producer: Any) -> None:
-        """A refusal has its reason."""
+        """Check that a refusal has its reason."""
         ids = [message.id for message in messages if message.id]
         config = self.topic.config
         if isinstance(fault, DuplicateId):
@@ -218,7 +218,7 @@ class Consuming(Core):
                 ranks = sorted(self.rank(message) for message in mine)
                 assert sorted(self.rank(message) for message in every) == ranks[: len(every)], "the most urgent of all"
         elif helps:
-            assert bool(every) == any(before.values()), "nobody is idle while messages wait"
+            assert bool(every) == any(before.values()), "no consumer is idle while messages wait"
 
     def rank(self, message):
         return (

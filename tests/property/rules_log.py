@@ -1,4 +1,4 @@
-"""Rules of the core machine: a topic that grows, and readers of the log, who settle by position."""
+"""Rules of the core machine: a topic that grows, and readers of the log, which settle by position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS_MAX = 5
 class Logging(Changing):
     @rule(more=st.integers(1, 2))
     def grow(self, more):
-        """What is there stays where it is; new partitions are shared out among those who are there."""
+        """Add partitions: the others stay where they are, and the new ones are shared out among the consumers."""
         known = self.topic.config
         wanted = msgspec.structs.replace(known, partitions=min(known.partitions + more, PARTITIONS_MAX))
         if wanted == known:
@@ -33,7 +33,7 @@ class Logging(Changing):
         for name in self.naive.subscriptions:
             subscription = self.subscription(name)
             owned = {number for each in subscription.consumers for number in subscription.assignment.of(each)}
-            assert owned == set(range(wanted.partitions)), "each partition is somebody's"
+            assert owned == set(range(wanted.partitions)), "each partition has a consumer"
 
     def positions(self, data):
         return {
@@ -71,7 +71,7 @@ class Logging(Changing):
 
     @rule(data=st.data(), messages=st.sampled_from([1, 2, 5, PLENTY]), size=st.sampled_from([1, 20, 60, PLENTY]))
     def reach(self, data, messages, size):
-        """As far as the bounds go, and always at least one message further."""
+        """Read as far as the bounds allow, and always at least one message further."""
         self.upkeep()
         start = self.positions(data)
         partitions = self.topic.partitions
@@ -80,7 +80,7 @@ class Logging(Changing):
         assert all(start[n] <= end <= partitions[n].next_offset for n, end in ends.items())
         kept = [m for at, m in self.naive.messages.items() if start[at[0]] <= at[1] and not m.gone]
         read = [m for m in kept if m.at[1] < ends[m.at[0]]]
-        assert bool(read) == bool(kept), "nobody is stuck"
+        assert bool(read) == bool(kept), "no reader is stuck"
         assert len(read) <= messages
         assert sum(m.weight() for m in read) <= size or len(read) == 1
         if messages == PLENTY and size == PLENTY:
@@ -88,7 +88,7 @@ class Logging(Changing):
 
     @rule(data=st.data(), length=st.integers(0, 9))
     def lost(self, data, length):
-        """Whoever reads what is there loses nothing; whoever comes too late for what was dropped is told."""
+        """Check that a reader loses no kept message, and that one too late for dropped messages gets an error."""
         for number, start in self.positions(data).items():
             inside = [self.naive.messages.get((number, at)) for at in range(start, start + length)]
             gone = [m for m in inside if m is not None and m.gone]

@@ -90,7 +90,7 @@ class Shell:
         return snapshot.digest(self.state)
 
     def replayed(self) -> Shell:
-        """Another one that read the whole journal."""
+        """Return another shell that read the whole journal."""
         other = Shell(planned=self.planned)
         other.journal = list(self.journal)
         for position, body in enumerate(self.journal, 1):
@@ -98,7 +98,7 @@ class Shell:
         return other
 
     def reloaded(self) -> Shell:
-        """Another one that opened a checkpoint, and took from the journal the bodies that it names."""
+        """Return another shell that opened a checkpoint, and took from the journal the bodies that it names."""
         staged = [(key, part, *at) for (key, part), at in self.staged.items()]
         point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.snapshot().image(), staged)
         point = checkpoint.decode("test", b"".join(checkpoint.encode(point)))

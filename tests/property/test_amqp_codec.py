@@ -89,7 +89,7 @@ all_properties = st.builds(
 
 
 def kinds(value: Any) -> Any:
-    """The types of a value and of all within it: equality alone would take 1, True and Int8(1) for the same."""
+    """Return the types of a value and of all within it: equality alone would take 1, True and Int8(1) for the same."""
     if isinstance(value, dict):
         return {name: kinds(inner) for name, inner in value.items()}
     return [kinds(inner) for inner in value] if isinstance(value, list) else type(value)
@@ -197,7 +197,7 @@ def encoded(event: Event) -> bytes:
 
 
 def same(left: list[Event], right: list[Event]) -> bool:
-    """By their bytes: a NaN in a table equals nothing, not even itself. Runs of publishes are taken apart."""
+    """Compare by bytes, since a NaN in a table equals nothing, not even itself. Take runs of publishes apart."""
     left, right = alone(left), alone(right)
     return [type(event) for event in left] == [type(event) for event in right] and [*map(encoded, left)] == [
         *map(encoded, right)

@@ -1,4 +1,4 @@
-"""Who pulls from which partition: fair shares, no orphan, few moves, and a cost that follows the moves."""
+"""Which consumer pulls from which partition: fair shares, no orphan, few moves, and a cost that follows the moves."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Shares(RuleBasedStateMachine):
         assert max(shares) - min(shares) <= 1
         assert len(owned) == min(len(self.consumers), self.partitions)
         if self.kind == "balanced":
-            assert all(self.real.of(name) for name in self.consumers), "nobody is without a partition"
+            assert all(self.real.of(name) for name in self.consumers), "no consumer is without a partition"
 
 
 TestShares = Shares.TestCase
@@ -75,7 +75,7 @@ TestShares.settings = settings(max_examples=scaled(150), stateful_step_count=30)
 @pytest.mark.parametrize(("kind", "partitions"), [("balanced", 1), ("balanced", 64), ("shared", 8), ("exclusive", 8)])
 @pytest.mark.parametrize("consumers", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions, consumers):
-    """Counted in lines that ran, not in time: the last thousand of so many cost what the first do."""
+    """Count lines that ran, not time: the last thousand of so many cost what the first do."""
     strategy = make(kind, partitions)
     lines = 0
 
@@ -111,7 +111,7 @@ def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions, cons
     assert late <= 20 * 1000
 
 
-def test_the_heaps_do_not_grow_with_consumers_that_come_and_go():
+def test_the_heaps_do_not_grow_with_consumers_that_join_and_leave():
     strategy = Ordered(16)
     strategy.join("stays")
     for number in range(2_000):

@@ -27,7 +27,7 @@ from wherry.model.ops import Entry
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Small enough that a handful of messages reaches every level of every index."""
+    """Make indexes so small that a handful of messages reaches every level of each."""
     for name, value in {"TAIL_MAX": 4, "RUN_MAX": 16, "BLOCK": 2, "MERGE_FAN": 2}.items():
         monkeypatch.setattr(runs, name, value)
     monkeypatch.setattr(table, "RECENT_MAX", 3)
@@ -41,13 +41,13 @@ def small(monkeypatch):
 
 
 class Rules(Logging):
-    # Producers are told.
+    # Reports to producers.
 
     @rule(limit=st.integers(1, 4))
-    def tell(self, limit):
-        """Some outcomes are told and forgotten; one that is told with a fate of before stays."""
+    def report(self, limit):
+        """Report some outcomes, which are then forgotten; one that is reported with an earlier fate stays."""
         for at, outcome in list(self.outcomes().items())[:limit]:
-            self.naive.messages[at].heard = outcome.fate
+            self.naive.messages[at].reported = outcome.fate
             for fate in (SETTLED - 1, FATES.index(outcome.fate)):
                 op = ops.Reported(self.topic.number, at[0], np.array([at[1]]), np.array([fate]))
                 self.shell.commit([Entry(self.now.wall_us, [op])])
@@ -71,7 +71,7 @@ class Rules(Logging):
 
     @rule(by=st.sampled_from(["replay", "checkpoint"]))
     def restart(self, by):
-        """The next life begins with what the journal, or a checkpoint, tells."""
+        """Start again from what the journal, or a checkpoint, holds."""
         self.shell = self.shell.replayed() if by == "replay" else self.shell.reloaded()
         self.shell.opened(self.now)
         self.naive.restart()
@@ -82,13 +82,13 @@ class Rules(Logging):
 
     @rule()
     def recover(self):
-        """(a) Replay through bytes and (b) a checkpoint lead to the same durable state."""
+        """Check that (a) replay through bytes and (b) a checkpoint lead to the same durable state."""
         digest = self.shell.digest()
         assert self.shell.replayed().digest() == digest
         assert self.shell.reloaded().digest() == digest
 
     def teardown(self):
-        """And all of them behave alike from here on: everything that is left comes out in the same order."""
+        """Check that all of them behave alike from here on: everything that is left is delivered in the same order."""
         if hasattr(self, "naive"):
             self.recover()
             later = Now((self.now_ms + 10_000) * 1000, self.now_ms)

@@ -18,7 +18,7 @@ MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 def naive(text: str | None) -> int:
-    """sum of (byte + 1) * M^place, mixed with the length as in the finish of MurmurHash3."""
+    """Return the sum of (byte + 1) * M^place, mixed with the length as in the finish of MurmurHash3."""
     data = (text or "").encode()
     total = sum((byte + 1) * pow(MULTIPLIER, place, 1 << 64) for place, byte in enumerate(data)) & BITS
     mixed = total ^ (len(data) * MULTIPLIER & BITS)
@@ -57,7 +57,7 @@ GOLDEN = [
 
 
 def test_no_key_ever_moves():
-    """If this fails, keys would go to other partitions than before: change the code back, not this list."""
+    """Hold the hashes as they are: keys would be placed in other partitions, so change the code back, not this list."""
     for key, expected, *partitions in GOLDEN:
         assert hash_text(key) == expected, key
         assert [expected % count for count in (2, 7, 65_535)] == partitions

@@ -74,7 +74,7 @@ class Gate(RuleBasedStateMachine):
         return {offset for delivery in self.deliveries for offset in delivery}
 
     def allowed(self):
-        """What may be handed out now, in order, were there no bound on parking."""
+        """Return what may be handed over now, in order, were there no bound on parking."""
         busy = {self.key[offset] for offset in self.out()} - {0}
         order = sorted(self.here, key=lambda offset: (self.rank[offset], offset))
         return [offset for offset in order if self.key[offset] not in busy]
@@ -97,7 +97,7 @@ class Gate(RuleBasedStateMachine):
     def end(self, data, how):
         delivery = data.draw(st.sampled_from(self.deliveries))
         some = sorted(data.draw(st.lists(st.sampled_from(delivery), min_size=1, unique=True)))
-        if how == "delay":  # failed, and held until a time: its key stays busy
+        if how == "delay":  # the message failed and waits for its time: its key stays busy
             self.gate.hold(column(some), self.gate.hashes(column(some)))
             return
         if how == "settle":

@@ -110,7 +110,7 @@ class Readers(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def settle_set(self, data):
-        """Messages on lease that have no other state settle at once; else nothing changes."""
+        """Settle a set: messages on lease that have no other state settle at once; else nothing changes."""
         some = self.some(data, "leased", "leased", "settled")
         if some and self.real.settle_set(bitmap_of(column(some))):
             assert all(self.where[offset] == "leased" for offset in some)
@@ -134,7 +134,7 @@ class Readers(RuleBasedStateMachine):
 
     @rule(data=st.data(), wait=st.sampled_from([0, 10, 30]), replayed=st.booleans())
     def fail(self, data, wait, replayed):
-        """On replay nothing is leased: the operation finds the message waiting, and due, since it was handed out."""
+        """Fail messages. On replay nothing is leased: the operation finds each waiting, and due since the hand-over."""
         some = self.some(data, "leased", *(["waiting"] if replayed else []))
         some = [o for o in some if self.order != "timeline" or self.rank[o] <= self.now]
         hashes = column(offset % 3 for offset in some) if self.keyed else column([])

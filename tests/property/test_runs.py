@@ -52,7 +52,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 200), rank=st.integers(0, (1 << 43) - 1), step=st.sampled_from([0, -1]))
     def insert_many(self, count, rank, step):
-        """Ever more urgent messages: the front grows and has to be cut short."""
+        """Insert ever more urgent messages: the front grows and has to be cut short."""
         self.add([max(0, rank + step * index) for index in range(count)])
 
     def add(self, ranks):
@@ -113,7 +113,7 @@ TestRuns.settings = settings(max_examples=scaled(150), stateful_step_count=25)
 
 
 def test_every_path_of_the_tree_is_taken(monkeypatch):
-    """The sizes above really are small enough: merging, sweeping, refilling and shortening all happen."""
+    """Check that the sizes above are small enough: merging, sweeping, refilling and shortening all happen."""
     taken: dict[str, int] = {}
 
     def counting(name):

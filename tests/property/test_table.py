@@ -55,7 +55,7 @@ class Tables(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self):
-        """What a checkpoint took stays as it was, whatever happens to the table while it is being written."""
+        """Take a checkpoint, which must stay as it was, whatever happens to the table while it is being written."""
         taken = self.real.columns()
         self.checkpoints.append((taken, taken.copy()))
 
@@ -119,7 +119,7 @@ class Directories(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 20), size=st.integers(0, 1 << 33), later=st.sampled_from([0, 300, 1 << 40]))
     def extend(self, count, size, later):
-        """As recovery does: single messages, the last of them much larger and later."""
+        """Extend as recovery does: single messages, the last of them much larger and later."""
         base = np.arange(self.next_offset, self.next_offset + count)
         sizes, times = np.arange(count), np.full(count, self.at)
         sizes[-1], times[-1] = size, self.at + later
@@ -162,7 +162,7 @@ class Directories(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def release(self, data):
-        """A message is finished before it is released."""
+        """Release messages, each of which is finished before."""
         going = self.draw(data, "live")
         self.real.finish(column(offset for offset in going if any(offset in b.waiting for b in self.batches)))
         self.move(going, "waiting")
@@ -180,7 +180,7 @@ class Directories(RuleBasedStateMachine):
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
     def end_run(self, data):
-        """Consecutive messages, all of them waiting, as an ack in order names them."""
+        """End a run of consecutive messages, all of them waiting, as an ack in order names them."""
         held = [offset for batch in self.batches for offset in sorted(batch.waiting)]
         if not held:
             return
@@ -215,13 +215,13 @@ class Directories(RuleBasedStateMachine):
 
     @rule()
     def reload_from_an_earlier_version(self):
-        """Its checkpoints have rows of batches that are gone."""
+        """Load a checkpoint that has rows of batches that are gone, as an earlier version wrote them."""
         rows = np.insert(self.real.columns(), 0, column([0, 3, 0, 0, 9, 0]), axis=1)
         self.real.load(rows)
 
     @rule()
     def checkpoint(self):
-        """What a checkpoint took stays as it was, whatever happens to the directory while it is being written."""
+        """Take a checkpoint, which must stay as it was, whatever happens to the directory while it is being written."""
         taken = self.real.bytes_pieces()
         self.checkpoints.append((taken, b"".join(taken)))
 

@@ -60,7 +60,7 @@ class Waits(RuleBasedStateMachine):
     @precondition(lambda self: self.here)
     @rule(data=st.data(), gone=st.booleans())
     def leave(self, data, gone):
-        """Claimed messages come back, discarded ones never do."""
+        """Take messages away: claimed ones come back, discarded ones never do."""
         some = sorted(data.draw(st.lists(st.sampled_from(sorted(self.here)), min_size=1, max_size=6, unique=True)))
         leaving = {offset: self.here.pop(offset) for offset in some}
         if gone or any(offset in self.away for offset in some):

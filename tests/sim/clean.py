@@ -1,4 +1,4 @@
-"""The check that a seed is clean, which tells how to repeat one that is not."""
+"""The check that a seed is clean; if it is not, the error names the command that repeats it."""
 
 from wherry.sim.__main__ import failure, try_seed
 

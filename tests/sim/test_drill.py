@@ -1,6 +1,6 @@
-"""The drill: after each answer the power goes, after each lease somebody comes too late. Every step, and its plants.
+"""The drill: the power is cut behind each answer, and a late call follows each lease. Every step, and its plants.
 
-The waits of the broker are read from its source: one that is new must be found by a step, or say why it need not be.
+The waits of the broker are read from its source: a step must find a new one, or `FOUND_BY` gives the reason why not.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ WAITS = {place.name: place for place in waits(*MODULES)}
 
 @pytest.mark.rows("G1", "D14", "A6")
 @pytest.mark.parametrize("seed", range(3))
-def test_what_an_answer_said_is_so_though_the_power_went(seed):
+def test_what_an_answer_reported_holds_after_a_power_cut(seed):
     assert_clean(seed, "drill")
 
 

@@ -25,7 +25,7 @@ from wherry.sim.wire_run import run_wires
 FAILED_LONG_AGO = (
     2,  # a token of an earlier life
     9,  # an expired message, redriven, came back to a subscription that had acked it
-    10,  # dead letters went with a removal and stayed in the count
+    10,  # dead letters left with a removal and stayed in the count
     29,  # clocks that were set back for minutes
     62,  # a redriven message came before its due time
     65,  # a redriven message that was due later stood nowhere
@@ -34,7 +34,7 @@ FAILED_LONG_AGO = (
     157,
     181,
     505,  # a flush on a failing disk ended the housekeeper
-    735,  # time went by between a start and the look at what it had recovered
+    735,  # time passed between a start and the look at what it had recovered
     846,  # transient dead letters, forgotten after a clean stop
     1_008,  # faults after the end
     1_021,  # millions of offsets reserved for transient messages
@@ -43,7 +43,7 @@ FAILED_LONG_AGO = (
     639,  # no room on the disk to settle what an at-most-once reader was to get
     7,  # offsets reserved for transient messages, taken for lost ones by a reader of the log
     31,  # an amended message whose reader had settled the one before it, taken for lost
-    44,  # messages dropped behind one that was held, and a reader of the log was not told
+    44,  # messages dropped behind one that was held, and a reader of the log got no error
     47,  # an amended message, taken for lost
 )
 
@@ -61,8 +61,8 @@ FAILED_LATELY = (
 
 
 WIRES_FAILED_ONCE = (
-    1,  # what was requeued came after what stood behind it: its room was free before it was back in its place
-    25,  # the same, where an ack made room while a message was on its way back
+    1,  # a requeued message came after those behind it: there was room before the message was back in its place
+    25,  # the same, where an ack made room while a message was being put back
     613,  # a client took a consumer tag that it used on another channel: a fault of the simulated client
     702,  # a channel was closed with success after the journal had lost its acks
     107,  # a channel with a limit of its own was sent more while a transaction had acked, and was rolled back
@@ -123,7 +123,7 @@ def test_the_part_of_a_seed_that_failed_is_named(monkeypatch, capsys):
     assert "repeat it with: make sim SEED=3 HISTORY=1\n" in command.failure(3, command.try_seed(3))
 
 
-def test_a_failing_seed_tells_what_is_wrong_and_how_to_repeat_it(monkeypatch):
+def test_a_failing_seed_reports_what_is_wrong_and_how_to_repeat_it(monkeypatch):
     monkeypatch.setattr(command, "run_wires", broken)
     with pytest.raises(AssertionError, match="make sim SEED=3 PART=wires HISTORY=1\n  wires: RuntimeError: broken on"):
         assert_clean(3, "wires")

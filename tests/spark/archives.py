@@ -29,7 +29,7 @@ def keys(count):
 
 
 def log_of(broker, topic):
-    """All that is in the log: rows and sum."""
+    """Return rows and sum of all that is in the log."""
     rows = sums = 0
     for ticket in broker.link.parts({"topic": topic}):
         for batch in broker.link.read(json.loads(ticket)):
@@ -38,7 +38,7 @@ def log_of(broker, topic):
 
 
 def archive_of(topic, folder):
-    """All that the files of the manifest have: rows and sum."""
+    """Return rows and sum of all that the files of the manifest have."""
     here = store(str(folder)).under(manifest.folder(topic))
     rows = sums = 0
     for file in manifest.need(here, topic).files:

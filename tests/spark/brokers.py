@@ -49,7 +49,7 @@ class Broker:
         self.process.communicate(timeout=PATIENCE_S)
 
     def create(self, *, partitions: int = 1, name: str = "t", **fields: Any) -> str:
-        """A topic with a name of its own."""
+        """Create a topic with a name of its own, and return the name."""
         topic = f"{name}-{secrets.token_hex(4)}"
         self.link.action("create-topic", {"name": topic, "partitions": partitions, **fields})
         return topic
@@ -59,7 +59,7 @@ class Broker:
         assert self.link.put({"topic": topic}, batch.schema, iter([batch])) == len(payloads)
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
-        """All that can be seen of a topic."""
+        """Return all rows that can be read from a topic."""
         found = []
         for ticket in self.link.parts({"topic": topic}):
             for batch in self.link.read(json.loads(ticket)):
@@ -70,14 +70,14 @@ class Broker:
         return [row["payload"] for row in self.rows(topic)]
 
     def subscriptions(self, topic: str) -> dict[str, dict[str, Any]]:
-        """What the broker says of the subscriptions of a topic."""
+        """Return the broker's rows about the subscriptions of a topic."""
         found = list(self.link.once({"table": "subscriptions", "topic": topic}))
         return {row["name"]: row for batch in found for row in batch.to_pylist()}
 
 
 @contextmanager
 def broker(folder: Path, *flags: str) -> Iterator[Broker]:
-    """A broker until the end of the `with`."""
+    """Run a broker until the end of the `with`."""
     made = Broker(folder, *flags)
     made.start()
     try:

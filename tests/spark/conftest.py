@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session", autouse=True)
 def java_classes():
-    """Of all tests here: most start a Java, or use one."""
+    """Make Spark's classes once for all tests here: most start a Java, or use one."""
     make_java_classes()
 
 
@@ -31,7 +31,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """Workers find this folder too, for the data source that fails on purpose."""
+    """Start a session whose workers find this folder too, for the data source that fails on purpose."""
     faults = tmp_path_factory.mktemp("faults")
     added = {faulty.VARIABLE: str(faults), "PYTHONPATH": str(ROOT)}
     os.environ.update(added)
@@ -43,7 +43,7 @@ def spark(tmp_path_factory):
     assert gateway is not None
     made.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with it, and else only with this process
+    gateway.proc.stdin.close()  # Java ends when its stdin does, and else only with this process
     gateway.proc.wait(60)
     SparkContext._gateway = SparkContext._jvm = None
     for name in added:

@@ -1,6 +1,7 @@
 """The data source, with a sink that fails where a test wants it to; importable by the workers of Spark.
 
-A file in the folder named by `FAULTS_OF_TESTS` says where; whoever comes there first takes it away and fails.
+A file in the folder named by `FAULTS_OF_TESTS` names the place; the first task that comes there removes the file and
+fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spark's classes in the form in which Java shares them: made once, kept under `build/`.
 
-Half the processor time of a Spark that lives for seconds goes into reading and checking classes. A Java that finds this
-file maps them instead; one that does not find it, or that it does not fit, reads its classes as ever.
+Half the processor time of a Spark that runs for seconds is spent on reading and checking classes. A Java that finds
+this file maps them instead; a Java that does not find it, or that it does not fit, reads its classes as ever.
 """
 
 from __future__ import annotations

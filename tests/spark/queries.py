@@ -46,14 +46,14 @@ class Queries:
         now: bool = True,
         **options: Any,
     ) -> StreamingQuery:
-        """A query into a topic, checkpointed under its name."""
+        """Start a query into a topic, checkpointed under its name."""
         writer = rows.writeStream.format(format).options(url=self.url, topic=topic, **options)
         writer = writer.option("checkpointLocation", str(self.checkpoint(name)))
         writer = writer.trigger(availableNow=True) if now else writer.trigger(processingTime="0 seconds")
         return writer.start()
 
     def run(self, rows: DataFrame, topic: str, **options: Any) -> StreamingQuery:
-        """The same, until it has read all there was."""
+        """Run a query until it has read all there was."""
         query = self.start(rows, topic, **options)
         assert query.awaitTermination(PATIENCE_S)
         return query
@@ -62,7 +62,7 @@ class Queries:
         return self.folder / "checkpoint" / name
 
     def forget_commit(self, name: str = "q") -> int:
-        """As if the checkpoint were of a moment before: the last micro-batch is repeated."""
+        """Remove the last commit, as if the checkpoint were of a moment before: the last micro-batch is repeated."""
         folder = self.checkpoint(name) / "commits"
         last = max(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
         for path in folder.glob(f"*{last}*"):

@@ -27,7 +27,7 @@ from wherry.spark.pipelines.archive.seam import archived
 
 
 @pytest.mark.rows("A22")
-def test_an_archive_has_every_row_and_the_broker_lets_go_of_it(spark, broker, tmp_path):
+def test_an_archive_has_every_row_and_the_broker_drops_its_own(spark, broker, tmp_path):
     topic = broker.create(partitions=2)
     broker.publish(
         topic, texts(0, 500), key=keys(500), headers=pa.array([[("n", "1")]] * 500, LOGGED.field("headers").type)
@@ -71,7 +71,7 @@ def test_a_job_that_dies_is_made_up_for_by_the_next(spark, broker, tmp_path, mon
         return real(*args, **options)
 
     with monkeypatch.context() as patched:
-        if point == "before the write":  # in the tasks: they do not see what is patched here
+        if point == "before the write":  # the write is in the tasks, which do not see what is patched here
             patched.setattr(archive_tasks, "run", dies)
         else:
             patched.setattr(module, name, dies)
@@ -126,7 +126,7 @@ def test_kill_9_leaves_what_the_next_run_needs(spark, broker, tmp_path, where, p
 @pytest.mark.parametrize("point", [(manifest, "append"), (archive_tasks, "run")])
 @pytest.mark.parametrize("kept", [{"keep": "age", "keep_ms": 3_600_000}, {}])
 def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monkeypatch, point, kept):
-    """A queue has let go by then of what the first one archived: nothing is lost, and nobody is told to go on."""
+    """Let two jobs meet: by then a queue has dropped what the first one archived, but nothing is lost."""
     topic = broker.create(**kept)
     broker.publish(topic, texts(0, 200))
     everything = log_of(broker, topic)
@@ -146,7 +146,7 @@ def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monke
 
 
 def test_files_that_only_an_executor_sees_are_no_archive(spark, broker, tmp_path, monkeypatch):
-    """As on a cluster whose workers have disks of their own."""
+    """Write files as on a cluster whose workers have disks of their own."""
     topic = broker.create()
     broker.publish(topic, texts(0, 20))
     here, real = store(str(tmp_path)).under(manifest.folder(topic)), archive_tasks.run
@@ -166,7 +166,7 @@ def test_files_that_only_an_executor_sees_are_no_archive(spark, broker, tmp_path
 
 
 def test_the_first_archive_of_a_busy_queue(spark, broker, tmp_path, monkeypatch):
-    """Others settle messages until the archive holds them back: those are not its business, and no loss."""
+    """Let others settle messages until the archive holds them back: those are not in the archive, and no loss."""
     topic = broker.create()
     broker.link.action("subscribe", {"topic": topic, "name": "w", "start": "earliest"})
     broker.publish(topic, texts(0, 10))
@@ -181,7 +181,7 @@ def test_the_first_archive_of_a_busy_queue(spark, broker, tmp_path, monkeypatch)
     assert (done.rows, done.ends) == (6, {0: 10})
 
 
-def test_what_went_unarchived_is_told(spark, broker, tmp_path):
+def test_trimmed_messages_that_were_not_archived_are_reported(spark, broker, tmp_path):
     topic = broker.create(keep="bytes", keep_bytes=1_000_000)
     broker.publish(topic, texts(0, 20))
     archive(spark, broker.link, topic, str(tmp_path), SMALL)
@@ -201,7 +201,7 @@ def test_what_went_unarchived_is_told(spark, broker, tmp_path):
     assert manifest.need(here, topic).lost == [(0, 20, 80 - left)]
 
 
-def test_a_subscription_that_was_deleted_is_told(spark, broker, tmp_path):
+def test_a_subscription_that_was_deleted_is_reported(spark, broker, tmp_path):
     topic = broker.create()
     broker.publish(topic, texts(0, 5))
     archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(subscription="lake", consume=True))

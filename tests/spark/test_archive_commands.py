@@ -20,7 +20,7 @@ from wherry.spark.pipelines.run import session as run_session
 
 @pytest.fixture
 def wherry(broker, spark, monkeypatch):
-    monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else it would end with the command
+    monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else closed by the command
     app = typer.Typer(cls=CommandGroup)
     app.callback()(lambda: None)
     pipeline = typer.Typer()
@@ -46,8 +46,10 @@ def test_the_commands(spark, broker, tmp_path, wherry):
     topic, there = broker.create(name="cli", keep="age", keep_ms=3_600_000), broker.create()
     broker.publish(topic, texts(0, 30), key=keys(30))
     to = str(tmp_path / "lake")
-    (told,) = map(json.loads, wherry("archive", f"{topic[:-1]}*", "--to", to, "--verify", "--json").stdout.splitlines())
-    assert (told["rows"], told["verified"], told["ends"]) == (30, True, {"0": 30})
+    (printed,) = map(
+        json.loads, wherry("archive", f"{topic[:-1]}*", "--to", to, "--verify", "--json").stdout.splitlines()
+    )
+    assert (printed["rows"], printed["verified"], printed["ends"]) == (30, True, {"0": 30})
     shown = wherry("archive", topic, "--to", to).stdout
     assert "new rows" in shown
     assert topic in shown
@@ -80,14 +82,14 @@ def test_the_commands(spark, broker, tmp_path, wherry):
     assert "no topic" in wherry("archive", "nobody", "--to", to, code=1).output
 
 
-def test_no_job_empties_a_queue_unasked_and_a_replay_says_where_messages_went(broker, tmp_path, wherry):
+def test_no_job_empties_a_queue_unasked_and_a_replay_names_the_archive(broker, tmp_path, wherry):
     queue, read, there = (broker.create(name=name) for name in ("queue", "read", "there"))
     lake = tmp_path / "lake"
     for topic in (queue, read):
         broker.publish(topic, texts(0, 30), key=keys(30))
-    told = wherry("archive", queue, "--to", str(lake), code=1).output
-    assert f"{queue}: a queue without a subscription" in told
-    assert all(words in told for words in ("only reader", "--keep-for 7d", "--consume", "subscription create"))
+    printed = wherry("archive", queue, "--to", str(lake), code=1).output
+    assert f"{queue}: a queue without a subscription" in printed
+    assert all(words in printed for words in ("only reader", "--keep-for 7d", "--consume", "subscription create"))
     assert not lake.exists()
     assert (len(broker.rows(queue)), broker.subscriptions(queue)) == (30, {})
 
@@ -99,16 +101,16 @@ def test_no_job_empties_a_queue_unasked_and_a_replay_says_where_messages_went(br
     assert broker.rows(queue) == []
     wherry("archive", queue, "--to", str(lake))  # agreed to before
     job = ("replay", queue, "--into", there, "--job", f"b-{queue}")
-    told = wherry(*job, code=1).output
-    assert "offset 0 is gone" in told
-    assert f"archived at {lake.as_uri()}" in told
-    assert "name of the job is still free" in told
+    printed = wherry(*job, code=1).output
+    assert "offset 0 is gone" in printed
+    assert f"archived at {lake.as_uri()}" in printed
+    assert "name of the job is still free" in printed
     assert not any(name.startswith("replay-") for name in broker.subscriptions(queue))
     assert "30 messages into" in wherry(*job, "--archive", str(lake)).output
 
 
-def test_what_is_not_there_is_told_before_spark_starts(broker, tmp_path, wherry, monkeypatch):
-    """A start of Spark takes as long as twenty commands."""
+def test_a_missing_topic_is_reported_before_spark_starts(broker, tmp_path, wherry, monkeypatch):
+    """Fail if Spark is started, which takes as long as twenty commands."""
     monkeypatch.setattr(run_session, "opened", lambda *_: pytest.fail("Spark is started"))
     here, file = broker.create(), tmp_path / "x.csv"
     file.write_text("due,payload\n1,x\n")
@@ -125,7 +127,7 @@ def test_what_is_not_there_is_told_before_spark_starts(broker, tmp_path, wherry,
     )
     for file, topic in (("p.toml", "nobody"), ("q.toml", here)):
         (tmp_path / file).write_text(f'[sources.a]\ntopic = "{topic}"\n[sinks.b]\nfrom = "a"\ntopic = "b"\n')
-    for command, said in (
+    for command, message in (
         (("run", "p.toml"), "no topic named 'nobody'"),
         (("run", "q.toml"), "pipeline q would be its only reader"),
         (("report", "nobody"), "no topic named 'nobody'"),
@@ -140,7 +142,7 @@ def test_what_is_not_there_is_told_before_spark_starts(broker, tmp_path, wherry,
             check=False,
         )
         assert done.returncode == 1, done.stdout + done.stderr
-        assert said in " ".join(done.stderr.split())
+        assert message in " ".join(done.stderr.split())
     assert broker.subscriptions(here) == {}
 
 

@@ -67,7 +67,7 @@ def test_what_was_merged_and_removed_is_forgotten(spark, broker, tmp_path):
         archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
     archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions())
     assert len(manifest.need(here, topic).replaced) == 3
-    archive(spark, broker.link, topic, str(tmp_path), SMALL)  # removes them, and has nothing to commit
+    archive(spark, broker.link, topic, str(tmp_path), SMALL)  # this run removes the files, and has nothing to commit
     broker.publish(topic, texts(60, 20))
     archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
     assert manifest.need(here, topic).replaced == {}
@@ -188,7 +188,7 @@ def test_settings_of_a_url_stay_behind_its_folders():
     assert under.plain == "s3://lake/deep/topic%3Da%20b"
     assert under.whole("f") == "lake/deep/topic=a b/f"
     assert "SECRET" not in repr(under)
-    with pytest.raises(InvalidInput, match="memory://x/y") as told:
+    with pytest.raises(InvalidInput, match="memory://x/y") as caught:
         store("memory://KEY:SECRET@x/y?z=1")
-    assert "SECRET" not in str(told.value)
-    assert "region" not in str(told.value)
+    assert "SECRET" not in str(caught.value)
+    assert "region" not in str(caught.value)

@@ -17,7 +17,7 @@ KEPT = {"keep": "age", "keep_ms": 3_600_000}
 
 @pytest.fixture(scope="module")
 def orders(broker):
-    """Two partitions; every tenth message is not JSON."""
+    """Fill two partitions; every tenth message is not JSON."""
     topic = broker.create(partitions=2, name="orders", **KEPT)
     rows = [json.dumps({"n": n, "name": f"é{n}"}).encode() if n % 10 else b"{broken" for n in range(1_000)]
     headers = [[("kind", "odd" if n % 2 else "even")] for n in range(1_000)]
@@ -38,11 +38,11 @@ def test_all_of_a_topic_in_several_tasks(queries, broker, orders):
     assert rows.rdd.getNumPartitions() >= 6
     found = {(row["partition"], row["offset"]): row for row in rows.collect()}
     assert len(found) == 1_000
-    for told in broker.rows(orders)[::97]:
-        row = found[told["partition"], told["offset"]]
-        assert (row["topic"], row["key"], row["priority"]) == (orders, told["key"], told["priority"])
-        assert (bytes(row["payload"]), row["headers"]) == (told["payload"], dict(told["headers"]))
-        assert row["published"].timestamp() == pytest.approx(told["published"].timestamp())
+    for stored in broker.rows(orders)[::97]:
+        row = found[stored["partition"], stored["offset"]]
+        assert (row["topic"], row["key"], row["priority"]) == (orders, stored["key"], stored["priority"])
+        assert (bytes(row["payload"]), row["headers"]) == (stored["payload"], dict(stored["headers"]))
+        assert row["published"].timestamp() == pytest.approx(stored["published"].timestamp())
         assert row["due"] is row["expires"] is row["id"] is None
 
 
@@ -163,7 +163,7 @@ def test_a_table_in_sql_is_made_read_and_written(queries, broker):
             sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_offsets_that_are_gone_are_told_unless_asked_not_to(queries, broker):
+def test_offsets_that_are_gone_are_reported_unless_asked_not_to(queries, broker):
     topic = broker.create()
     broker.publish(topic, [b"x"] * 10)
     broker.link.action("subscribe", {"topic": topic, "name": "s"})
@@ -178,8 +178,8 @@ def test_offsets_that_are_gone_are_told_unless_asked_not_to(queries, broker):
 
 
 @pytest.mark.parametrize("keep", ["settled", "age"])
-def test_what_goes_between_planning_and_reading(broker, keep):
-    """A stream lost it; a queue let go of what is settled, as queues do."""
+def test_messages_that_are_removed_between_planning_and_reading(broker, keep):
+    """Remove messages meanwhile: a stream has lost them, a queue has dropped settled ones, as queues do."""
     topic = broker.create(**(KEPT if keep == "age" else {}))
     broker.publish(topic, [b"x"] * 10)
     broker.link.action("subscribe", {"topic": topic, "name": "s"})
@@ -199,7 +199,7 @@ def test_what_goes_between_planning_and_reading(broker, keep):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"topik": "x"}, "option topik: got 'x'"),
         ({"topic": "nowhere"}, "no topic named 'nowhere'"),
@@ -210,6 +210,6 @@ def test_what_goes_between_planning_and_reading(broker, keep):
         ({"table": "dead", "keys": "k"}, "option keys: got 'read'"),
     ],
 )
-def test_what_is_wrong_is_said(spark, broker, options, said):
-    with pytest.raises(PySparkException, match=said):
+def test_a_wrong_option_is_refused(spark, broker, options, message):
+    with pytest.raises(PySparkException, match=message):
         spark.read.format("wherry").options(**{"url": broker.url, **options}).load().count()

@@ -44,7 +44,7 @@ PATIENCE_S = 300
 
 
 def archive(master, url, topic, to):
-    """The same cluster does a job over a whole topic."""
+    """Archive a whole topic on the same cluster."""
     command = [sys.executable, "-m", "wherry", "pipeline", "archive", topic, "--to", str(to), "--verify", "--json"]
     words = [*command, "--master", master, "--url", url]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -92,7 +92,7 @@ def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path, monkeypatch, a
     assert [each.poll() is None for each in made.processes] == [False] * 3
 
 
-def test_a_cluster_that_does_not_come_up_says_why_and_leaves_nothing(tmp_path):
+def test_a_cluster_that_does_not_come_up_reports_why_and_leaves_nothing(tmp_path):
     with pytest.raises(Unavailable, match="not ready in time"), cluster(1, folder=tmp_path, ready_s=0.2):
         pass
 
@@ -127,8 +127,8 @@ def test_options_that_sparks_own_pipelines_do_not_have_are_refused(broker, tmp_p
         return 0
 
     monkeypatch.setattr(run_declared, "run", run)
-    told = CliRunner().invoke(pipeline, ["run", str(file), "--url", broker.url, *words])
-    assert (told.exit_code, ran) == (2, [])
-    assert why in " ".join(told.output.replace("│", " ").split())
+    done = CliRunner().invoke(pipeline, ["run", str(file), "--url", broker.url, *words])
+    assert (done.exit_code, ran) == (2, [])
+    assert why in " ".join(done.output.replace("│", " ").split())
     assert CliRunner().invoke(pipeline, ["run", str(file), "--url", broker.url, "--once"]).exit_code == 0
     assert len(ran) == 1

@@ -1,4 +1,4 @@
-"""A Spark of somebody else, by Spark Connect: a real server, to which the command is only a client."""
+"""A Spark that was started elsewhere, by Spark Connect: a real server, to which the command is only a client."""
 
 import json
 import os
@@ -40,7 +40,7 @@ topic = "doubled"
 
 @contextmanager
 def server(folder):
-    """A Connect server on two cores, without anything of ours in its environment but the package."""
+    """Start a Connect server on two cores, without anything of ours in its environment but the package."""
     port = free_port()
     ours = ("WHERRY_KEY", "WHERRY_CA", "WHERRY_FLIGHT_URL")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
@@ -48,8 +48,8 @@ def server(folder):
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "Asia/Tokyo"}
     conf = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     conf |= {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", *told, "--class", SERVER]
+    flags = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", *flags, "--class", SERVER]
     log = folder / "connect.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -102,15 +102,15 @@ def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout.splitlines()[-1])
-        assert (told["failed"], told["bad"]) == ([], 1)
+        report = json.loads(done.stdout.splitlines()[-1])
+        assert (report["failed"], report["bad"]) == ([], 1)
         rows = [json.loads(payload) for payload in own.payloads("doubled")]
         assert sorted(row["n"] for row in rows) == [2 * n for n in range(50)]
         assert {row["zone"] for row in rows} == {"UTC"}, "what a session is set to holds there too"
         assert set(own.subscriptions("numbers")) == {"far.doubled.numbers", "far.numbers.bad.numbers"}
 
 
-def test_what_is_missing_for_connect_is_said(monkeypatch):
+def test_what_is_missing_for_connect_is_reported(monkeypatch):
     monkeypatch.setattr(sys.modules["wherry.spark.session"], "CONNECT", ("grpc", "no_such_module"))
     with pytest.raises(InvalidInput, match=r"pip install 'wherry\[connect\]' brings .*no_such_module"):
         session(master="sc://127.0.0.1:1")

@@ -8,7 +8,7 @@ from tests.integration.shell import bury
 
 @pytest.fixture
 def buried(broker):
-    """A topic of which every message was given up by one subscription."""
+    """Make a topic of which every message was given up by one subscription."""
     topic = broker.create(name="buried")
     broker.link.action("subscribe", {"topic": topic, "name": "workers"})
     bury(broker.http, topic, *(f"m{n}" for n in range(20)), reason="bad")
@@ -51,7 +51,7 @@ def test_what_a_redrive_needs(queries, broker, buried):
         some.write.format("wherry").options(url=broker.url, table="dead").mode("append").save()
 
 
-def test_rows_of_another_topic_than_the_option_says_are_refused(queries, broker, buried):
+def test_rows_of_another_topic_than_the_option_names_are_refused(queries, broker, buried):
     other = broker.create(name="other")
     broker.link.action("subscribe", {"topic": other, "name": "workers"})
     bury(broker.http, other, *(f"m{n}" for n in range(20)), reason="bad")

@@ -1,4 +1,4 @@
-"""Payloads as values: what is read, and what is said of rows that cannot be."""
+"""Payloads as values: what is read, and what is reported of rows that cannot be."""
 
 import datetime
 import decimal

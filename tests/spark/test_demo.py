@@ -21,7 +21,7 @@ from wherry.spark.pipelines.run.figures import QueryFigures
 PATIENCE_S = 300
 
 
-def test_it_runs_and_leaves_a_picture_only(tmp_path):
+def test_the_demo_runs_and_leaves_a_picture_only(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "wherry", "demo", "--seconds", "3", "--rate", "500", "--json"],
         cwd=tmp_path,
@@ -32,27 +32,27 @@ def test_it_runs_and_leaves_a_picture_only(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["published"] > 100
-    assert told["piped"] >= 100
-    assert told["bad"] >= 1
-    assert told["consumed"] > 0
-    assert (told["piped"], told["lag"]) == (told["published"], 0), "it ends when all is through"
+    report = json.loads(done.stdout)
+    assert report["published"] > 100
+    assert report["piped"] >= 100
+    assert report["bad"] >= 1
+    assert report["consumed"] > 0
+    assert (report["piped"], report["lag"]) == (report["published"], 0), "it ends when all is through"
     assert (tmp_path / "wherry-demo.png").stat().st_size > 10_000
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("wherry")] == ["wherry-demo.png"]
 
 
-def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
+def test_a_demo_that_is_stopped_early_has_nothing_to_show(monkeypatch, tmp_path):
     figures = [QueryFigures(query="large", target="topic orders.large")]
     monkeypatch.setattr("wherry.spark.pipelines.demo.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
     for words in ((), ("--json",)):
-        told = CliRunner().invoke(app, ["demo", "--picture", str(tmp_path / "p.png"), *words])
-        assert (told.exit_code, type(told.exception)) == (1, SystemExit), told.output
-        assert "nothing to show" in told.output
+        done = CliRunner().invoke(app, ["demo", "--picture", str(tmp_path / "p.png"), *words])
+        assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.output
+        assert "nothing to show" in done.output
     assert not (tmp_path / "p.png").exists()
 
 
-def test_it_ends_when_all_is_through_and_not_much_later_than_it_should():
+def test_the_demo_ends_when_all_is_through_and_not_much_later():
     large = QueryFigures(query="large", target="topic orders.large", rows_in=90, rows_out=40, lag=10)
     story = Story([Totals(5, 100, 90, 0, 0, 10)], [large], Counts(published=100, consumed=40), 1.0)
     assert not _is_over(story, 6)

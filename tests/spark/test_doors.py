@@ -1,4 +1,4 @@
-"""Keys and TLS on the way to a broker, as a load is told of them; readers and writers as Spark calls them."""
+"""Keys and TLS on the way to a broker, as options of a load; readers and writers as Spark calls them."""
 
 import json
 import secrets
@@ -25,9 +25,9 @@ BATCH = "spark/5f0c1d1e-1d2c-4a53-9a0e-0d2b7c3f4a5b/7"
 
 def test_a_key_and_a_certificate(tmp_path):
     with started(tmp_path, "--keys", "on", *TLS) as own:
-        told = {"url": own.url.replace("grpc://", "grpc+tls://"), "topic": "t", "retrySeconds": "2"}
+        options = {"url": own.url.replace("grpc://", "grpc+tls://"), "topic": "t", "retrySeconds": "2"}
         key = (tmp_path / "data" / "admin.key").read_text().strip()
-        whole = {**told, "apiKey": key, "ca": str(CERTIFICATES / "authority.pem")}
+        whole = {**options, "apiKey": key, "ca": str(CERTIFICATES / "authority.pem")}
         link(parse(whole)).action("create-topic", {"name": "t"})
 
         sink = BatchWriter(parse(whole), PAYLOAD)
@@ -48,7 +48,7 @@ def test_a_key_and_a_certificate(tmp_path):
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory):
-    """A broker with keys on, its topics `t` and `u`, and a maker of tokens."""
+    """Start a broker with keys on; yield it, its topics `t` and `u`, and a maker of tokens."""
     folder = tmp_path_factory.mktemp("locked")
     with started(folder, "--keys", "on") as own:
         admin = (folder / "data" / "admin.key").read_text().strip()
@@ -67,7 +67,7 @@ def locked(tmp_path_factory):
 
 
 def written(url, token, topic, key, *payloads, **options):
-    """A job of one task, or a micro-batch, by whoever has the token; whether it wrote."""
+    """Run a job of one task, or a micro-batch, with this token; return whether it wrote."""
     sink = BatchWriter(parse({"url": url, "apiKey": token, "topic": topic, "retrySeconds": "0", **options}), PAYLOAD)
     batch = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
     message = sink._stage(sink._key if key is None else key, secrets.token_hex(4), iter([batch]))
@@ -78,7 +78,7 @@ def written(url, token, topic, key, *payloads, **options):
 @pytest.mark.parametrize(
     ("key", "options"), [(None, {"commitKey": "nightly"}), ("spark/5f0c1d1e-1d2c-4a53-9a0e-0d2b7c3f4a5b/7", {})]
 )
-def test_whoever_goes_on_under_another_key_writes_nothing_twice(locked, key, options):
+def test_a_job_that_continues_under_another_key_writes_nothing_twice(locked, key, options):
     own, admin, token = locked
     before = FlightLink(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"]
     alice, bob = token("alice", "publish:t"), token("bob", "publish:*")

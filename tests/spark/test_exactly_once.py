@@ -85,7 +85,7 @@ def test_a_broker_that_is_killed_and_comes_back(spark, tmp_path, kills):
         wait_for(lambda: not query.isActive or len(own.payloads(there)) >= count)
         if query.isActive:
             query.stop()
-        else:  # it died in a put, which is not tried again: a restart goes on
+        else:  # the query died in a put, which is not tried again: a restart continues
             queries.run(rows, there)
         assert sorted(own.payloads(there)) == texts(0, count)
 

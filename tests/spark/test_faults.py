@@ -19,25 +19,25 @@ def test_a_code_and_its_fields():
         "history-lost: gone. gRPC client debug context: UNKNOWN:Error. Client context: OK",
         b'{"code": "history-lost", "topic": "t", "partition": 1, "offset": 5, "first": 9}',
     )
-    told = error_of(fault)
-    assert isinstance(told, HistoryLost)
-    assert (str(told), told.topic, told.partition, told.offset, told.first) == ("gone", "t", 1, 5, 9)
+    found = error_of(fault)
+    assert isinstance(found, HistoryLost)
+    assert (str(found), found.topic, found.partition, found.offset, found.first) == ("gone", "t", 1, 5, 9)
 
 
 def test_a_code_in_the_text_alone():
-    told = error_of(pa.ArrowInvalid("invalid-input: key: got 5; allowed: text"))
-    assert isinstance(told, InvalidInput)
-    assert str(told) == "key: got 5; allowed: text"
+    fault = error_of(pa.ArrowInvalid("invalid-input: key: got 5; allowed: text"))
+    assert isinstance(fault, InvalidInput)
+    assert str(fault) == "key: got 5; allowed: text"
 
 
-def test_what_nobody_of_ours_said():
+def test_an_error_that_is_not_of_the_broker():
     assert isinstance(error_of(flight.FlightUnavailableError("failed to connect")), Unavailable)
     assert isinstance(error_of(flight.FlightTimedOutError("Deadline Exceeded")), Unavailable)
     assert isinstance(error_of(flight.FlightInternalError("Received RST_STREAM with error code 2")), Unavailable)
     assert type(error_of(flight.FlightInternalError("internal: KeyError"))) is WherryError
-    told = error_of(flight.FlightServerError("something: else", b"not json"))
-    assert type(told) is WherryError
-    assert not passes(told)
+    fault = error_of(flight.FlightServerError("something: else", b"not json"))
+    assert type(fault) is WherryError
+    assert not passes(fault)
 
 
 def test_errors_of_a_real_broker(broker):
@@ -52,14 +52,14 @@ def test_errors_of_a_real_broker(broker):
         broker.link.put({"topic": "nowhere"}, batch.schema, iter([batch] * 20))
 
 
-def test_nobody_there():
-    nobody = FlightLink(f"grpc://127.0.0.1:{free_port()}", retry_s=0.5)
+def test_a_broker_that_is_not_there():
+    link = FlightLink(f"grpc://127.0.0.1:{free_port()}", retry_s=0.5)
     began = time.monotonic()
     with pytest.raises(Unavailable):
-        nobody.action("topics", {})
+        link.action("topics", {})
     assert time.monotonic() - began < 20
     with pytest.raises(Unavailable):
-        list(nobody.read({"topic": "t", "stop": 1}))
+        list(link.read({"topic": "t", "stop": 1}))
 
 
 def test_a_reader_that_stops_early(broker):
@@ -68,7 +68,7 @@ def test_a_reader_that_stops_early(broker):
     assert next(broker.link.read({"topic": topic, "stop": 5_000})).num_rows > 0
 
 
-def test_a_read_goes_on_where_it_was_when_the_broker_is_killed(tmp_path):
+def test_a_read_continues_where_it_was_when_the_broker_is_killed(tmp_path):
     with started(tmp_path) as own:
         topic = own.create(keep="age", keep_ms=3_600_000)
         for _ in range(10):

@@ -45,7 +45,7 @@ def test_a_home_that_was_returned_stays_whole_however_many_ask(tmp_path):
             assert all(pool.map(is_whole, [tmp_path / str(number)] * 8))
 
 
-def test_only_a_local_session_of_this_python_gets_it_and_none_that_names_its_home(tmp_path, monkeypatch):
+def test_only_a_local_session_of_this_python_gets_the_links_and_none_that_names_its_home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_HOME", "elsewhere")

@@ -43,8 +43,8 @@ def test_the_first_that_is_new_enough(tmp_path, monkeypatch):
 def test_the_wrapper_drops_one_flag_and_keeps_the_rest(tmp_path):
     home = wrapped(fake(tmp_path / "a java", "25"), tmp_path / "home")
     arguments = ["-cp", "a b", FLAG, "--add-modules=other", "", "$x", "Main"]
-    said = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
-    assert said == "-cp a b --add-modules=other  $x Main\n"
+    printed = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert printed == "-cp a b --add-modules=other  $x Main\n"
     assert wrapped(tmp_path / "a java", tmp_path / "home") == home
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 

@@ -1,4 +1,4 @@
-"""What a load may be told: values out of text, and errors that name the option."""
+"""Options of a load: values out of text, and errors that name the option."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_times(text, time_ms):
     assert options.start == options.stop == LogPoint(time_ms=time_ms)
 
 
-def test_places_as_flight_says_them():
+def test_places_as_flight_writes_them():
     offsets = parse({"topic": "a,b", "startingOffsets": '{"a": {"0": 17, "2": 3}}', "endingOffsets": "LATEST"})
     assert offsets.start.of("a") == {"offsets": {"0": 17, "2": 3}}
     assert offsets.start.of("b") == {"offsets": {}}
@@ -101,10 +101,10 @@ def test_places_as_flight_says_them():
         ({"topic": "t", "subscription": "a\nb"}, "subscription"),
     ],
 )
-def test_what_is_wrong_is_named(options, field):
-    with pytest.raises(InvalidInput) as told:
+def test_a_wrong_option_is_named(options, field):
+    with pytest.raises(InvalidInput) as caught:
         parse(options, NOW_MS)
-    assert told.value.field == field
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_option_that_would_not_be_looked_at_is_refused(use, table, option):
         options.made_for(use)
 
 
-def test_options_where_they_belong():
+def test_options_are_taken_where_they_belong():
     load = {"topic": "t", "startingOffsets": "latest", "keys": "a", "payload": "text", "rowsPerTask": "1"}
     assert parse({**load, "endingTime": "now"}).made_for("read").where.keys == ["a"]
     assert parse({**load, "FAILONDATALOSS": "false", "subscription": ""}).made_for("readStream").subscription == ""
@@ -143,7 +143,7 @@ def test_a_micro_batch_leaves_room_for_those_of_other_queries_to_be_staged():
     assert BYTES_PER_BATCH * 8 <= STAGE_BYTES_MAX
 
 
-def test_one_topic():
+def test_one_topic_is_required_where_only_one_makes_sense():
     assert parse({"topic": "t"}).one_topic() == "t"
     for given in ("a,b", "a*"):
         with pytest.raises(InvalidInput, match="one topic"):

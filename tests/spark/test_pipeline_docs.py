@@ -26,7 +26,7 @@ LAKE = "s3://lake/wherry"
 
 @pytest.fixture
 def wherry(spark, monkeypatch):
-    """Jobs in the session of these tests: each command would start a Spark of its own."""
+    """Run jobs in the session of these tests: each command would start a Spark of its own."""
     monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))
     monkeypatch.setattr(frame, "ORDER", (*frame.ORDER, "pipeline"))
     app, pipeline = typer.Typer(cls=CommandGroup), typer.Typer()
@@ -40,9 +40,9 @@ def wherry(spark, monkeypatch):
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, (words, done.stdout + done.stderr)
             return done.stdout + done.stderr
-        told = CliRunner().invoke(app, [*words, "--url", own.url, "--master", "local[2]"])
-        assert told.exit_code == 0, (words, told.output)
-        return told.output
+        invoked = CliRunner().invoke(app, [*words, "--url", own.url, "--master", "local[2]"])
+        assert invoked.exit_code == 0, (words, invoked.output)
+        return invoked.output
 
     return run
 
@@ -52,15 +52,15 @@ def test_the_commands_work_in_their_order(spark, wherry, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"send_at": [1_800_000_000_000], "text": ["hello"]}), "july.parquet")
     Path("august.csv").write_text("send_at,text\n1800000000000,you\n")
-    told = []
+    done = []
     with started(tmp_path / "broker") as own:
         for kind, block in BLOCKS:
             code = block.replace(LAKE, str(tmp_path / "lake")).replace("grpc://127.0.0.1:7072", own.url)
             if kind == "python" and "cluster" not in code:
                 exec(compile(code.replace("session()", "spark"), "docs/pipelines.md", "exec"), {"spark": spark})
             lines = code.splitlines() if kind == "sh" else []
-            told += [wherry(own, shlex.split(line)[1:]) for line in lines]
+            done += [wherry(own, shlex.split(line)[1:]) for line in lines]
         assert len(own.rows("orders")) == 1, "read, and still there"
         assert own.payloads("orders-again") == own.payloads("orders")
         assert sorted(own.payloads("reminders")) == [b"hello", b"you"]
-    assert len(told) == 8
+    assert len(done) == 8

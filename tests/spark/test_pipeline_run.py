@@ -77,7 +77,7 @@ def made(broker, tmp_path):
 
 
 def orders(first, count):
-    """Of ten, one is no JSON, one has a wrong type, one is not as expected."""
+    """Make orders: of ten, one is no JSON, one has a wrong type, one is not as expected."""
     rows = []
     for n in range(first, first + count):
         order = {"id": n, "amount": float(n % 200 + 1), "city": "Bonn" if n % 2 else "Oslo"}
@@ -99,15 +99,15 @@ def run(spark, broker, path, **how):
 def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, broker, made):
     topic, path = made
     broker.publish(topic, orders(0, 100), key=[f"k{n}" for n in range(100)])
-    told = run(spark, broker, path)
-    assert {each.state for each in told.values()} == {"done"}, told
-    assert (told["priced"].rows_in, told["priced"].bad, told["priced"].lag) == (100, 30, 0)
-    assert told["orders.bad"].rows_out == 30
-    assert told["priced"].batch >= 2, "the limit of rows holds"
+    reports = run(spark, broker, path)
+    assert {each.state for each in reports.values()} == {"done"}, reports
+    assert (reports["priced"].rows_in, reports["priced"].bad, reports["priced"].lag) == (100, 30, 0)
+    assert reports["orders.bad"].rows_out == 30
+    assert reports["priced"].batch >= 2, "the limit of rows holds"
 
     broker.publish(topic, orders(100, 100), key=[f"k{n}" for n in range(100, 200)])
     again = run(spark, broker, path)
-    assert again["priced"].rows_in == 100, "it goes on where it was"
+    assert again["priced"].rows_in == 100, "it continues where it was"
 
     good = [n for n in range(200) if n % 10 not in (0, 4, 7)]
     large = [n for n in good if n % 200 + 1 >= 100]
@@ -120,20 +120,20 @@ def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, b
 
     bad = broker.rows(f"{topic}.bad")
     assert len(bad) == 60
-    told_of = {int(dict(row["headers"])["wherry-offset"]): dict(row["headers"])["wherry-reason"] for row in bad}
-    assert sorted(told_of) == [n for n in range(200) if n % 10 in (0, 4, 7)]
-    assert "malformed" in told_of[0]
-    assert "amount" in told_of[4]
-    assert told_of[7] == "not as expected: an amount above zero"
+    reasons = {int(dict(row["headers"])["wherry-offset"]): dict(row["headers"])["wherry-reason"] for row in bad}
+    assert sorted(reasons) == [n for n in range(200) if n % 10 in (0, 4, 7)]
+    assert "malformed" in reasons[0]
+    assert "amount" in reasons[4]
+    assert reasons[7] == "not as expected: an amount above zero"
     assert {row["payload"] for row in bad} >= {b"{broken"}, "as it came"
-    assert {row["key"] for row in bad} == {f"k{n}" for n in told_of}
+    assert {row["key"] for row in bad} == {f"k{n}" for n in reasons}
     names = broker.subscriptions(topic)
-    assert set(names) == {f"shop-{topic[-8:]}.{query}.orders" for query in told}, "each query is a subscription"
+    assert set(names) == {f"shop-{topic[-8:]}.{query}.orders" for query in reports}, "each query is a subscription"
     assert not {"orders", "cities", "large", "priced"} & {each.name for each in spark.catalog.listTables()}
 
 
 def plain(spark, broker, path, text):
-    """A pipeline whose name is that of the file."""
+    """Make a pipeline whose name is that of the file."""
     path.write_text(text)
     return Pipeline(spark, read(path), BrokerAddress(broker.url), once=True, consume=True)
 
@@ -162,13 +162,13 @@ topic = "{topic}.again"
 def test_two_sources_of_one_queue_settle_nothing_of_each_other(spark, broker, tmp_path):
     topic = broker.create(name="two")
     broker.publish(topic, [str(n).encode() for n in range(50)])
-    told = plain(spark, broker, tmp_path / "two.toml", TWO.format(topic=topic)).run(lambda _: None)
-    assert [(each.state, each.rows_in, each.reason) for each in told] == [("done", 100, None)] * 2
+    reports = plain(spark, broker, tmp_path / "two.toml", TWO.format(topic=topic)).run(lambda _: None)
+    assert [(each.state, each.rows_in, each.reason) for each in reports] == [("done", 100, None)] * 2
     for out in ("out", "again"):
         rows = [(row["key"], int(row["payload"])) for row in broker.rows(f"{topic}.{out}")]
         assert sorted(rows) == sorted((key, n) for key in ("slow", "fast") for n in range(50))
     names = {f"two.{sink}.{source}" for sink in ("out", "again") for source in ("slow", "fast")}
-    assert set(broker.subscriptions(topic)) == names, "a name in a comment is no subscription that nobody reads"
+    assert set(broker.subscriptions(topic)) == names, "a name in a comment makes no subscription"
 
 
 JOINED = """
@@ -207,14 +207,14 @@ parquet = "out"
 def test_no_bad_row_stops_a_query_however_large_it_is(spark, broker, tmp_path):
     topic = broker.create(name="hard", payload_bytes_max=limits.PAYLOAD_BYTES_MAX)
     many = [(f"h{n}", "v") for n in range(limits.HEADERS_MAX)]
-    long, told_before = [("h", "x" * 65_500)], [("wherry-offset", "99"), ("a", "b")]
-    bad = [b"{", b'{"city": "Bonn"}', b'{"id": null}', bytes(limits.PAYLOAD_BYTES_MAX), b"{many", b"{long", b"{told"]
-    headers = [None, None, None, None, many, long, told_before]
+    long, earlier = [("h", "x" * 65_500)], [("wherry-offset", "99"), ("a", "b")]
+    bad = [b"{", b'{"city": "Bonn"}', b'{"id": null}', bytes(limits.PAYLOAD_BYTES_MAX), b"{many", b"{long", b"{earlier"]
+    headers = [None, None, None, None, many, long, earlier]
     kind = pa.map_(pa.string(), pa.string())
     good = b'{"id": 7, "city": "Bonn"}'
     broker.publish(topic, [*bad, good], headers=pa.array([*headers, None], kind))
-    told = plain(spark, broker, tmp_path / "hard.toml", HARD.format(topic=topic)).run(lambda _: None)
-    assert {each.query: (each.state, each.reason) for each in told} == {
+    reports = plain(spark, broker, tmp_path / "hard.toml", HARD.format(topic=topic)).run(lambda _: None)
+    assert {each.query: (each.state, each.reason) for each in reports} == {
         "out": ("done", None),
         "orders.bad": ("done", None),
     }
@@ -229,7 +229,7 @@ def test_no_bad_row_stops_a_query_however_large_it_is(spark, broker, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (("[sinks.priced]", "[sinks.priced]\nforeign = 1"), "foreign"),
         (('payload = "json"', 'payload = "xml"'), "one of bytes, text, json, avro"),
@@ -246,11 +246,11 @@ def test_no_bad_row_stops_a_query_however_large_it_is(spark, broker, tmp_path):
         (("[sinks.files]", f"[sinks.{'s' * 250}]"), "at most 256 characters"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(tmp_path, change, says):
+def test_a_file_that_is_wrong_is_refused_with_the_place(tmp_path, change, message):
     path = tmp_path / "wrong.toml"
     (tmp_path / "steps.py").write_text(STEPS)
     path.write_text(PIPELINE.format(topic="t", name="n", table="t").replace(*change))
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         read(path)
 
 
@@ -263,7 +263,7 @@ def test_what_a_sink_is_made_of(made):
     assert spec.queries() == ["priced", "files", "counted", "orders.bad"]
 
 
-def test_sql_that_does_not_hold_is_told_before_anything_starts(spark, broker, made):
+def test_sql_that_does_not_hold_is_refused_before_anything_starts(spark, broker, made):
     topic, path = made
     path.write_text(path.read_text().replace("value.amount >=", "value.price >="))
     with pytest.raises(InvalidInput, match="price"):
@@ -271,7 +271,7 @@ def test_sql_that_does_not_hold_is_told_before_anything_starts(spark, broker, ma
     assert not broker.subscriptions(topic)
 
 
-def test_only_a_spark_without_our_environment_is_told_key_and_ca():
+def test_only_a_spark_without_our_environment_is_given_key_and_ca():
     address = BrokerAddress("grpc+tls://b:7072", "wk_1", "/ca.pem")
     assert address.options("sc://there:15002") == {"url": address.url, "apiKey": "wk_1", "ca": "/ca.pem"}
     assert BrokerAddress(address.url).options("sc://there:15002") == address.options("local[2]") == {"url": address.url}
@@ -306,9 +306,9 @@ def test_a_query_that_fails_begins_again_and_writes_nothing_twice(spark, broker,
     )
     broker.publish(topic, orders(1, 3))
     flag.touch()
-    told = run(spark, broker, path)["out"]
-    assert (told.state, told.restarts, told.rows_out) == ("done", 1, 3), told
-    assert told.reason is not None and "not today" in told.reason
+    reports = run(spark, broker, path)["out"]
+    assert (reports.state, reports.restarts, reports.rows_out) == ("done", 1, 3), reports
+    assert reports.reason is not None and "not today" in reports.reason
     assert sorted(json.loads(payload)["number"] for payload in broker.payloads(f"{topic}.out")) == [1, 2, 3]
 
 
@@ -317,7 +317,7 @@ def kinds(of=WherryError):
 
 
 @pytest.mark.parametrize("kind", [*sorted(kinds(), key=lambda kind: kind.__name__), KeyError, KeyboardInterrupt])
-def test_the_reason_is_told_whatever_the_error_is_called(kind):
+def test_the_reason_is_found_whatever_the_error_is_called(kind):
     fault = kind.__new__(kind)
     fault.args = ("not today",)
     try:
@@ -327,13 +327,13 @@ def test_the_reason_is_told_whatever_the_error_is_called(kind):
             raise fault  # noqa: B904
     except kind:
         trace = traceback.format_exc()
-    said = f"[STREAM_FAILED] Job aborted: {trace}\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\n\tat java.Y"
-    assert re.fullmatch(rf"([\w.]+\.)?{kind.__name__}: '?not today'?", reason(Exception(said)))
+    text = f"[STREAM_FAILED] Job aborted: {trace}\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\n\tat java.Y"
+    assert re.fullmatch(rf"([\w.]+\.)?{kind.__name__}: '?not today'?", reason(Exception(text)))
 
 
 def test_the_reason_is_a_line():
-    said = "An exception\nTraceback (most recent call last):\n  File\nValueError: not today\n\tat org.apache"
-    assert reason(Exception(said)) == "ValueError: not today"
+    text = "An exception\nTraceback (most recent call last):\n  File\nValueError: not today\n\tat org.apache"
+    assert reason(Exception(text)) == "ValueError: not today"
     assert reason(Exception("[ERROR] first\nsecond")) == "[ERROR] first"
     lost = "Job aborted\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\nCaused by: java.io.EOFException"
     assert reason(Exception(lost)) == "java.io.EOFException"

@@ -46,7 +46,7 @@ def name():
 
 @pytest.fixture
 def small(monkeypatch):
-    """Chunks of a few rows."""
+    """Make chunks of a few rows."""
     monkeypatch.setattr(replay_ledger, "CHUNK_ROWS", 40)
     monkeypatch.setattr(replay_ledger, "WAVE", 2)
 
@@ -82,7 +82,7 @@ def test_a_replay_of_a_log_is_taken_up_and_done_once(spark, broker, small, dies,
         dies(patched, 4, behind=behind)
         with pytest.raises(RuntimeError, match="planned"):
             replay(spark, broker.link, job, ask)
-    broker.publish(here, texts(200, 50), key=keys(50))  # after the job began: not its business
+    broker.publish(here, texts(200, 50), key=keys(50))  # published after the job began: not part of the job
     assert 0 < len(broker.payloads(there)) < 200
     done = replay(spark, broker.link, job, ask)
     assert done.rows + done.rows_before == 200
@@ -138,7 +138,7 @@ def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
 
 @pytest.mark.parametrize("archived", [False, True])
 def test_a_rate_is_of_messages_that_are_wanted(spark, broker, monkeypatch, tmp_path, archived):
-    """Forty of two thousand at forty a second are four chunks a second for a second, not two hundred."""
+    """Replay forty of two thousand at forty a second: that takes four chunks a second for a second, not two hundred."""
     here, there = broker.create(partitions=2, **STREAM), broker.create()
     broker.publish(here, texts(0, 2_000), key=[f"k{n % 50}" for n in range(2_000)])
     if archived:
@@ -169,7 +169,7 @@ def test_chunks_by_what_is_wanted():
     assert [chunk[:3] for chunk in chunks(plan)] == [(0, 5, 11), (1, 6, 7), (0, 11, 25)]
 
 
-def test_what_is_gone_is_told_with_where_it_went_and_the_name_stays_free(spark, broker):
+def test_a_replay_of_lost_messages_names_their_archive_and_the_name_stays_free(spark, broker):
     here, there, job = broker.create(), broker.create(), name()
     broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
     broker.publish(here, texts(0, 50))
@@ -205,7 +205,7 @@ def test_a_stream_is_what_there_is_of_it_unless_a_time_before_is_asked_for(spark
         replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there))  # nothing at all is left
     broker.publish(here, texts(30, 5))
     now = int(time.time() * 1_000)
-    for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that it keeps is gone
+    for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that the stream keeps is gone
         assert replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=where)).rows == 5
     with pytest.raises(HistoryLost, match="keeps messages by age"):
         replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=Where(from_ms=now - 7_200_000)))
@@ -217,7 +217,7 @@ def test_nothing_to_replay_is_done_too(spark, broker):
     assert (replay(spark, broker.link, job, ask).rows, replay(spark, broker.link, job, ask).repeated) == (0, True)
 
 
-def test_what_cannot_be_replayed_is_said_before_anything_is_done(spark, broker, tmp_path):
+def test_what_cannot_be_replayed_is_refused_before_anything_is_done(spark, broker, tmp_path):
     here = broker.create()
     with pytest.raises(NotFound, match="nobody"):
         replay(spark, broker.link, name(), ReplayRequest(topic=here, into="nobody"))
@@ -246,7 +246,7 @@ def test_chunks_cover_every_offset_once():
 
 @pytest.mark.parametrize("at", [4, 100])
 def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, monkeypatch, at):
-    """The broker remembers 100,000 keys; what a job is and how far it is lies in the topic of jobs."""
+    """Forget the commits: the broker keeps 100,000 keys, and the topic of jobs what a job is and how far it is."""
     here, there, job = broker.create(**STREAM), broker.create(), name()
     broker.publish(here, texts(0, 200))
     ask = ReplayRequest(topic=here, into=there, where=Where(keys=None))
@@ -265,7 +265,7 @@ def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, mo
         replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, where=Where(keys=["k1"])))
 
 
-def test_a_plan_that_went_is_not_made_again(spark, broker, monkeypatch):
+def test_a_plan_that_is_gone_is_not_made_again(spark, broker, monkeypatch):
     here, there, job = broker.create(**STREAM), broker.create(), name()
     replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     monkeypatch.setattr(replay_ledger, "notes", lambda link, key: iter(()))
@@ -313,7 +313,7 @@ def test_what_a_job_has_still_to_read_stays_in_the_log(spark, broker, small, die
     assert broker.rows(here) == [], "and nothing is held any more"
 
 
-def test_a_replay_takes_nothing_from_a_queue_that_nobody_reads_yet(spark, broker):
+def test_a_replay_takes_nothing_from_a_queue_that_has_no_reader_yet(spark, broker):
     here, there = broker.create(), broker.create()
     broker.publish(here, texts(0, 20))
     assert replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there)).rows == 20
@@ -323,7 +323,7 @@ def test_a_replay_takes_nothing_from_a_queue_that_nobody_reads_yet(spark, broker
     assert broker.subscriptions(here)["w"]["ready"] == 20
 
 
-def test_what_went_before_it_was_read_is_told(spark, broker, small, dies, monkeypatch):
+def test_messages_that_were_removed_before_they_were_read_are_reported(spark, broker, small, dies, monkeypatch):
     here, there = broker.create(), broker.create()
     broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
     broker.publish(here, texts(0, 100))
@@ -343,7 +343,7 @@ def test_what_went_before_it_was_read_is_told(spark, broker, small, dies, monkey
     assert done.rows + done.rows_before == 40 + 30
 
 
-def test_a_chunk_of_an_archive_goes_to_its_task_with_its_files_only():
+def test_a_chunk_of_an_archive_is_sent_to_its_task_with_its_files_only():
     def file(partition, first, last):
         return ArchiveFile(
             path=f"{first}",

@@ -44,10 +44,10 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def reject(broker, topic, count):
     broker.link.action("subscribe", {"topic": topic, "name": "w", "start": "earliest"})
     pushed = Pushed(Flights(broker.url), topic=topic, subscription="w", consumer="c", messages=count)
-    pushed.say(credit=count)
+    pushed.send(credit=count)
     batch = pushed.next()
     assert batch.num_rows == count
-    pushed.say(dead_letter=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
+    pushed.send(dead_letter=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
     assert pushed.next() == {"done": 1}
     pushed.end()
 
@@ -84,7 +84,7 @@ def test_a_report_of_topics(spark, broker, tmp_path):
     assert made.dying[0].took_ms.p50 >= 0
     [reader] = made.subscriptions
     assert (reader.name, reader.dead, reader.ready) == ("w", 20, 30)
-    assert any(known for _, _, known in seen), "jobs tell how far they are"
+    assert any(known for _, _, known in seen), "jobs report how far they are"
 
     files = report_files.write(made, tmp_path / "report")
     assert report_files.read(tmp_path / "report") == made
@@ -99,7 +99,7 @@ def test_a_report_of_topics(spark, broker, tmp_path):
     assert "prefers-color-scheme: dark" in text
 
     after = Rollups(spark, {"url": broker.url}, [first, second], int(time.time() * 1_000) + 1).report(watch)
-    assert (after.topics, after.slots, after.dead, after.dying) == ([], [], [], []), "what died before is not told"
+    assert (after.topics, after.slots, after.dead, after.dying) == ([], [], [], []), "what died before is not reported"
 
 
 def test_texts_of_errors_are_bounded(spark):
@@ -132,18 +132,18 @@ def test_slots_are_bounded_by_time_and_by_topic(spark):
     assert {each.topic for each in report._hot(counts, ["t0", "t1"], 2)} == {"t0", "t1"}
 
 
-LONG_NAME = "a.very.long.name.of.a.topic.that.nobody.reads.to.its.end"
+LONG_NAME = "a.very.long.name.of.a.topic.that.is.not.read.to.its.end"
 SAME = Percentiles(1.0, 2.0, 3.0, 4.0)
 
 
 def sample(**fields):
-    """With names that are hard on a page and on a plot, and an hour without traffic in the middle."""
+    """Make a report with names that are hard on a page and on a plot, and an hour without traffic in the middle."""
     slots = [
         Slot(topic, at * 60_000, 60, 60 * 4_096, 1)
         for at in (*range(30), *range(90, 120))
         for topic in ("x", LONG_NAME)
     ]
-    told = {
+    sampled = {
         "made_ms": 120 * 60_000,
         "broker": "grpc://b",
         "topics": [TopicSummary(name, 60, 600, 1, 0, 1, SAME, SAME) for name in ("$x$", LONG_NAME)],
@@ -153,12 +153,12 @@ def sample(**fields):
         "dying": [Dying(LONG_NAME, 0, 3, SAME), Dying(LONG_NAME, 300_000, 3, SAME)],
         "subscriptions": [SubscriptionLag("x", f"s{n}", 0, 0, 0, 0, n, 0) for n in range(150)],
     }
-    return Report(**{**told, **fields})
+    return Report(**{**sampled, **fields})
 
 
 @pytest.fixture
 def axes(monkeypatch):
-    """What a plot shows, instead of its bytes."""
+    """Return what a plot shows, instead of its bytes."""
 
     def shown(draw, made, theme=LIGHT):
         seen: list[Any] = []
@@ -201,7 +201,7 @@ def test_ticks_are_apart():
     assert plots._inside(plots.SIZES, 1, 1 << 20, 3) == [1, 256, 65_536]
 
 
-def test_a_page_says_when_and_keeps_tables_short():
+def test_a_page_names_its_time_and_keeps_tables_short():
     made = sample(since_ms=60_000)
     text = page(made, [])
     assert "grpc://b · since 1970-01-01 00:01 UTC · made 1970-01-01 02:00 UTC" in text

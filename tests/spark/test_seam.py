@@ -53,7 +53,7 @@ class World:
         return self.broker.link.action("extents", {"topic": self.topic})
 
     def let_go(self):
-        """Everybody but the archive is done with everything."""
+        """Settle everything for all subscriptions but the archive's."""
         self.broker.link.action("advance", {"topic": self.topic, "subscription": "holds", "offsets": self.ends})
 
     def archive(self, **options):
@@ -70,7 +70,7 @@ class World:
 
 
 @pytest.mark.rows("A22")
-def test_at_random_cuts_it_is_the_topic(spark, broker, tmp_path):
+def test_archive_and_log_together_are_the_topic_at_random_cuts(spark, broker, tmp_path):
     chance, world = random.Random(SEED), World(spark, broker, tmp_path)
     world.publish(50)
     world.archive()
@@ -82,29 +82,29 @@ def test_at_random_cuts_it_is_the_topic(spark, broker, tmp_path):
         if chance.random() < 0.5:
             world.let_go()
         frame, expected = world.whole(), list(world.all)
-        if chance.random() < 0.5:  # what comes after the cut is not in it
+        if chance.random() < 0.5:  # messages behind the cut are not in the frame
             world.publish(chance.randrange(1, 60))
-        if chance.random() < 0.6:  # rows go from the log to the archive before they are read
+        if chance.random() < 0.6:  # rows move from the log to the archive before they are read
             world.let_go()
             world.archive(compact=chance.random() < 0.5)
         assert rows_of(frame) == expected, f"seed {SEED}, cut {cut}"
     assert rows_of(frame) == expected, "the same again"
 
 
-def test_rows_that_go_to_the_archive_behind_a_reader_are_found_there(spark, broker, tmp_path):
-    """Not from the beginning on: somebody else still holds the first rows, so nothing looks lost."""
+def test_rows_that_move_to_the_archive_behind_a_reader_are_found_there(spark, broker, tmp_path):
+    """Start behind the beginning: another subscription still holds the first rows, so nothing looks lost."""
     world = World(spark, broker, tmp_path)
     world.publish(3)
     world.archive()
     world.publish(200)
     frame = world.whole()
     pushed = Pushed(Flights(broker.url), topic=world.topic, subscription="holds", messages=1_000)
-    pushed.say(credit=1_000)
+    pushed.send(credit=1_000)
     got = list[tuple[int, int, int]]()
     while len(got) < 203:
         batch = pushed.next()
         got += zip(*(batch.column(name).to_pylist() for name in ("lease", "partition", "offset")), strict=True)
-    pushed.say(ack=[f"{lease}:{offset}" for lease, _, offset in got if offset > 10], id=1)
+    pushed.send(ack=[f"{lease}:{offset}" for lease, _, offset in got if offset > 10], id=1)
     assert pushed.next() == {"done": 1}
     world.archive()
     left = broker.rows(world.topic)
@@ -131,7 +131,7 @@ def test_columns_and_the_archive_alone(spark, broker, tmp_path):
     assert rows_of(both[0]) == rows_of(both[1])
 
 
-def test_the_broker_is_as_the_environment_says(spark, broker, tmp_path, monkeypatch):
+def test_the_broker_is_as_the_environment_names_it(spark, broker, tmp_path, monkeypatch):
     world = World(spark, broker, tmp_path)
     world.publish(3)
     world.archive()
@@ -143,7 +143,7 @@ def test_the_broker_is_as_the_environment_says(spark, broker, tmp_path, monkeypa
     assert _link("grpc://x:1", "k", "c") == ("grpc://x:1", "k", "c", RETRY_S)
 
 
-def test_what_is_wrong_is_said(spark, broker, tmp_path):
+def test_a_wrong_option_is_refused(spark, broker, tmp_path):
     world = World(spark, broker, tmp_path)
     with pytest.raises(InvalidInput, match="an archive of topic"):
         world.whole()
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(spark, broker, tmp_path):
         world.whole()
 
 
-def test_a_tail_that_nobody_archived_is_lost(broker, tmp_path, spark):
+def test_a_tail_that_was_not_archived_is_lost(broker, tmp_path, spark):
     world = World(spark, broker, tmp_path)
     world.publish(30)
     here = store(world.to).under(manifest.folder(world.topic))

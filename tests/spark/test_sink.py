@@ -55,7 +55,7 @@ def test_a_commit_again_and_an_abort_behind_it_do_nothing(broker, writer):
     assert late.stage is None, "what is committed is not even staged"
 
 
-def test_what_is_aborted_is_never_seen(broker, writer):
+def test_rows_of_an_aborted_batch_are_never_seen(broker, writer):
     topic = broker.create()
     sink = writer(topic)
     messages = [stage(sink, topic, "0/0", b"a"), None]
@@ -65,7 +65,7 @@ def test_what_is_aborted_is_never_seen(broker, writer):
     assert broker.payloads(topic) == []
 
 
-def test_an_error_of_the_broker_is_told_and_the_stage_is_gone(broker, writer):
+def test_an_error_of_the_broker_is_raised_and_the_stage_is_gone(broker, writer):
     topic = broker.create(payload_bytes_max=10)
     with pytest.raises(InvalidInput, match="payload"):
         stage(writer(topic), topic, "0/0", b"small", bytes(11))
@@ -120,7 +120,7 @@ def test_stages_of_others_are_waited_for_and_nothing_is_staged_twice(full, taken
     assert staged.stage not in there.aborted
 
 
-def test_other_limits_too_many_rows_and_too_long_are_told(full, monkeypatch):
+def test_other_limits_too_many_rows_and_too_long_are_reported(full, monkeypatch):
     for there, options in ((Full(1, bound="the topic"), {}), (Full(99), {"retrySeconds": "0.3"})):
         with pytest.raises(LimitReached):
             full(there, b"a", **options)

@@ -11,7 +11,7 @@ from wherry.spark.pipelines.run.spec import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 
-SAYS = {
+PRINTS = {
     "read.py": ["Bonn", "total", "latest"],
     "stream.py": ["from 500: 500 rows", "1000 squares, 1000 different numbers"],
     "dead_letters.py": [
@@ -25,10 +25,10 @@ SAYS = {
 
 
 def test_all_are_here():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTS)
 
 
-@pytest.mark.parametrize("name", list(SAYS))
+@pytest.mark.parametrize("name", list(PRINTS))
 def test_it_runs(name, spark, broker, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     for variable, value in (("WHERRY_FLIGHT_URL", broker.url), ("WHERRY_URL", broker.http), ("TMPDIR", str(tmp_path))):
@@ -37,8 +37,8 @@ def test_it_runs(name, spark, broker, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("wherry.spark.session", lambda *_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    said = capfd.readouterr().out
-    assert [words for words in SAYS[name] if words not in said] == [], said
+    printed = capfd.readouterr().out
+    assert [words for words in PRINTS[name] if words not in printed] == [], printed
     if name == "explore.py":
         assert (tmp_path / "explore.png").stat().st_size > 10_000
 
@@ -53,15 +53,19 @@ def test_the_pipeline_runs(spark, broker, tmp_path):
     begin = first.start
 
     def alone() -> None:
-        """The first query is done before the others begin: what it settled must be there for them all the same."""
+        """Run the first query before the others begin: what it settled must be there for them all the same."""
         begin()
         assert first._query is not None and first._query.awaitTermination(60)
-        told = {"topic": "example.orders", "subscription": "example.topic.orders", "offsets": {"0": 3}}
-        broker.link.action("advance", told)
+        body = {"topic": "example.orders", "subscription": "example.topic.orders", "offsets": {"0": 3}}
+        broker.link.action("advance", body)
 
     first.start = alone  # type: ignore[method-assign]
-    told = pipeline.run(lambda _: None)
-    assert [(each.query, each.state) for each in told] == [("topic", "done"), ("files", "done"), ("orders.bad", "done")]
+    reports = pipeline.run(lambda _: None)
+    assert [(each.query, each.state) for each in reports] == [
+        ("topic", "done"),
+        ("files", "done"),
+        ("orders.bad", "done"),
+    ]
     assert len(broker.payloads("example.orders.large")) == 1
     assert spark.read.parquet(str(tmp_path / "large")).count() == 1
     assert len(broker.payloads("example.orders.bad")) == 2

@@ -42,7 +42,7 @@ def test_a_query_without_a_name_has_one_that_its_checkpoint_keeps(queries, broke
     assert name.startswith("spark-")
 
 
-def test_without_a_subscription_the_broker_is_told_nothing(queries, broker):
+def test_without_a_subscription_the_broker_gets_no_report(queries, broker):
     here, there = broker.create(), broker.create()
     broker.publish(here, texts(0, 10))
     queries.run(queries.follow(here, columns="payload binary", subscription=""), there)
@@ -101,7 +101,7 @@ def wait_for(holds, seconds=60):
 
 
 def test_a_stream_of_a_steady_session_adds_nothing_to_the_variables_that_readers_share(spark, queries, broker):
-    """Else two that start at once can break the map, and with it the session."""
+    """Check the map, which two queries that start at once could break, and with it the session."""
 
     def added():
         before = shared()

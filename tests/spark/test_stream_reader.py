@@ -69,7 +69,7 @@ def test_no_micro_batch_is_above_either_limit(broker, count):
 
 
 @pytest.mark.parametrize("keep", [{}, STREAM])
-def test_a_query_that_begins_anew_is_told_what_its_queue_let_go_of(broker, keep):
+def test_a_query_that_begins_anew_reports_what_its_queue_dropped(broker, keep):
     here = broker.create(**keep)
     broker.publish(here, texts(0, 10))
     query = Query(broker, here, subscription="s", maxRowsPerBatch=6)
@@ -87,13 +87,13 @@ def test_a_query_that_begins_anew_is_told_what_its_queue_let_go_of(broker, keep)
 
 
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
-def test_a_topic_of_any_order_is_read_as_it_lies(broker, order):
+def test_a_topic_of_any_order_is_read_by_offset(broker, order):
     here = broker.create(order=order)
     broker.publish(here, texts(0, 9), priority=[n % 3 for n in range(9)])
     query = Query(broker, here, maxRowsPerBatch=5)
     assert [row["offset"] for _ in range(2) for row in query.step()] == list(range(9))
     query.plan()
-    assert [told["lag"] for told in broker.subscriptions(here).values()] == [0]
+    assert [stats["lag"] for stats in broker.subscriptions(here).values()] == [0]
 
 
 def test_a_message_above_the_limit_of_bytes_comes_alone(broker):
@@ -184,7 +184,7 @@ def test_a_topic_that_a_pattern_fits_is_read_as_soon_as_it_is_there(broker):
 
 @pytest.mark.parametrize("keep", [STREAM, {}])
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_topic_that_was_given_more_partitions_goes_on_with_all_of_them(broker, keep, restarted):
+def test_a_topic_that_was_given_more_partitions_continues_with_all_of_them(broker, keep, restarted):
     here = broker.create(**keep)
     broker.publish(here, texts(0, 30), key=[str(n) for n in range(30)])
     query = Query(broker, here, maxRowsPerBatch=20, subscription="etl")
@@ -242,7 +242,7 @@ def test_a_topic_that_was_made_anew_and_has_grown_beyond_the_position(broker, co
         careful.step()
     assert payloads(easy.step()) == texts(10, count)
     assert easy.plan() == easy.at
-    assert {told["lag"] for told in broker.subscriptions(here).values()} == {0}
+    assert {stats["lag"] for stats in broker.subscriptions(here).values()} == {0}
 
 
 def test_a_planned_micro_batch_of_a_topic_that_was_made_anew_since(broker):
@@ -260,7 +260,7 @@ def test_a_planned_micro_batch_of_a_topic_that_was_made_anew_since(broker):
     assert payloads(easy.step()) == texts(10, 20)
 
 
-def test_a_checkpoint_that_does_not_say_which_topic_of_that_name(broker):
+def test_a_checkpoint_that_does_not_record_which_topic_of_that_name(broker):
     here = broker.create(**STREAM)
     broker.publish(here, texts(0, 5))
     query = Query(broker, here)
@@ -302,7 +302,7 @@ def test_offsets_that_the_topic_does_not_have_are_no_lost_history(broker, offset
         Query(broker, here, startingOffsets=json.dumps({f"{here}s": {"0": 1}}))
 
 
-def test_history_that_is_gone_is_an_error_unless_it_is_to_go_on(broker):
+def test_history_that_is_gone_is_an_error_unless_the_query_may_continue(broker):
     here = broker.create(keep="bytes", keep_bytes=1_000_000)
     broker.publish(here, texts(0, 10))
     query = Query(broker, here)

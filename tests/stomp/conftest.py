@@ -28,13 +28,13 @@ def port(stomp_node: Node) -> int:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"n{next(_numbers)}"
 
 
 @pytest.fixture
 def client(port: int) -> Iterator[Raw]:
-    """A client of 1.2 that is in."""
+    """Yield a client of 1.2 that is logged in."""
     with Raw(port) as raw:
         raw.connect()
         yield raw

@@ -1,10 +1,10 @@
-"""Bytes that nobody would send: only the protocol error may come of them.
+"""Bytes that no client would send: only the protocol error may come of them.
 
     python -m tests.stomp.fuzz --count 1000000 --seed 1
 
 Each input is made of parts of frames, whole ones, odd ones and noise, is fed in pieces of any size, and must give
-frames, nothing, or a `StompFault`; and what is held of it stays within the bound. What it gives does not depend on the
-pieces.
+frames, nothing, or a `StompFault`; and what is held of the input stays within the bound. What it gives does not depend
+on the pieces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = (
 
 
 def made(chance: random.Random) -> bytes:
-    """One input."""
+    """Make one input."""
     parts = [
         chance.choice(PARTS) if chance.random() < 0.93 else chance.randbytes(4) for _ in range(chance.randint(1, 12))
     ]
@@ -48,7 +48,7 @@ def made(chance: random.Random) -> bytes:
 
 
 def fed(data: bytes, version: str, size: int) -> tuple[list[object], int]:
-    """What a reader gives, and how much it held at most."""
+    """Return what a reader gives, and how much it held at most."""
     reader = FrameReader(body_max=BODY_MAX)
     reader.version = version
     found: list[object] = []
@@ -63,7 +63,7 @@ def fed(data: bytes, version: str, size: int) -> tuple[list[object], int]:
 
 
 def understood(frame: Frame) -> None:
-    """What is made of a frame before anything is done with it."""
+    """Do all that is done with a frame before the session acts on it."""
     headers = frame.headers
     for step in (
         lambda: parsed(headers["destination"]),
@@ -81,7 +81,7 @@ def understood(frame: Frame) -> None:
 
 
 def tried(seed: int) -> None:
-    """One input, in several pieces: whatever is wrong with it is raised."""
+    """Try one input, in several pieces: whatever is wrong with it is raised."""
     chance = random.Random(seed)
     data, version = made(chance), chance.choice(VERSIONS)
     whole, most = fed(data, version, len(data))

@@ -19,26 +19,26 @@ PATIENCE_S = 20.0
 
 @contextmanager
 def node(home: Path, **sections: Any) -> Iterator[Served]:
-    """A node without Flight, until the end of the `with`."""
+    """Run a node without Flight, until the end of the `with`."""
     with served(home, flight=FlightSection(enabled=False), **sections) as found:
         yield found
 
 
 def sessions_of(served: Served) -> Sessions:
-    """Where the sessions of a node are."""
+    """Return the sessions of a node."""
     assert served.node.stomp_sessions is not None
     return served.node.stomp_sessions
 
 
 def transports_of(served: Served) -> HttpTransports:
-    """STOMP over the HTTP port of a node."""
+    """Return the transports of STOMP over the HTTP port of a node."""
     found = served.node.stomp_over_http
     assert found is not None
     return found
 
 
 def frame(command: str, body: bytes = b"", /, **headers: str) -> bytes:
-    """A frame; `_` in a name is a dash."""
+    """Return a frame; `_` in a name is a dash."""
     lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
@@ -47,7 +47,7 @@ CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 
 class Answer(NamedTuple):
-    """What HTTP said."""
+    """An answer of HTTP."""
 
     status: int
     headers: dict[str, str]
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 
 
 def ask(url: str, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
-    """One request on a connection of its own."""
+    """Send one request on a connection of its own."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_S)
     try:
         connection.request(method, path, body, headers or {})
@@ -103,7 +103,7 @@ class Polled:
         return answer.body
 
     def until(self, wanted: bytes) -> bytes:
-        """All that comes until something is in it."""
+        """Return all that comes until something is in it."""
         got = b""
         while wanted not in got:
             part = self.take()

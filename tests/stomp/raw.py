@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 PATIENCE_S = 20.0
 
 
-class Told(NamedTuple):
+class ReceivedFrame(NamedTuple):
     """A frame of the broker."""
 
     command: str
@@ -19,18 +19,18 @@ class Told(NamedTuple):
 
     @property
     def why(self) -> str:
-        """All that an ERROR says of what is wrong."""
+        """Return all that an ERROR has about what is wrong."""
         return "\n".join((self.headers["message"], self.body.decode(), self.headers.get("explanation", "")))
 
 
 def frame(command: str, body: bytes = b"", /, **headers: str) -> bytes:
-    """A frame; `_` in a name stands for `-`."""
+    """Return a frame; `_` in a name stands for `-`."""
     lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
 
 class Raw:
-    """A connection that says what it is told to."""
+    """A connection that sends what the test gives it."""
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, patience_s: float = PATIENCE_S) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=patience_s)
@@ -47,7 +47,7 @@ class Raw:
     def send(self, command: str, body: bytes = b"", /, **headers: str) -> None:
         self.socket.sendall(frame(command, body, **headers))
 
-    def connect(self, version: str = "1.2", /, **headers: str) -> Told:
+    def connect(self, version: str = "1.2", /, **headers: str) -> ReceivedFrame:
         """Log in; the answer, which must be that we are in."""
         accept = {} if version == "1.0" else {"accept_version": version}
         self.send("CONNECT", **{"login": "guest", "passcode": "guest", "host": "/", **accept, **headers})
@@ -60,8 +60,8 @@ class Raw:
             raise EOFError(f"the broker hung up; last was {self._seen[:500]!r}")
         self._seen += more
 
-    def next(self) -> Told:
-        """The next frame, whatever newlines come before it."""
+    def next(self) -> ReceivedFrame:
+        """Return the next frame, whatever newlines come before it."""
         while True:
             self._seen = self._seen.lstrip(b"\n")
             head, empty, rest = self._seen.partition(b"\n\n")
@@ -75,7 +75,7 @@ class Raw:
                 if 0 <= size < len(rest):
                     assert rest[size] == 0, rest
                     self._seen = rest[size + 1 :]
-                    return Told(command, headers, rest[:size])
+                    return ReceivedFrame(command, headers, rest[:size])
             self._more()
 
     def _plain(self, text: str) -> str:
@@ -84,33 +84,33 @@ class Raw:
         parts = text.split("\\\\")
         return "\\".join(each.replace("\\n", "\n").replace("\\c", ":").replace("\\r", "\r") for each in parts)
 
-    def expect(self, command: str) -> Told:
+    def expect(self, command: str) -> ReceivedFrame:
         found = self.next()
         assert found.command == command, found
         return found
 
     def receipt(self, named: str) -> None:
-        """The next frame says that this is done."""
+        """Check that the next frame is this receipt."""
         assert self.expect("RECEIPT").headers["receipt-id"] == named
 
     def done(self, command: str, body: bytes = b"", /, **headers: str) -> None:
-        """Say something, and wait for its receipt; nothing else comes in between."""
+        """Send a frame, and wait for its receipt; nothing else comes in between."""
         self.send(command, body, receipt="done", **headers)
         self.receipt("done")
 
     def bodies(self, count: int) -> list[bytes]:
-        """Of the next messages."""
+        """Return the bodies of the next messages."""
         return [self.expect("MESSAGE").body for _ in range(count)]
 
-    def error(self) -> Told:
-        """An ERROR, after which the broker hangs up; messages and receipts before it are passed over."""
+    def error(self) -> ReceivedFrame:
+        """Return an ERROR, after which the broker hangs up; messages and receipts before it are passed over."""
         while (found := self.next()).command != "ERROR":
             pass
         assert self.is_hung_up()
         return found
 
     def is_hung_up(self) -> bool:
-        """Whether the broker ends the connection, whatever it says before."""
+        """Return whether the broker ends the connection, whatever it sends before."""
         try:
             while True:
                 self._more()
@@ -120,7 +120,7 @@ class Raw:
             return False
 
     def silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing comes for a while but heart-beats. Only for what must not come at all."""
+        """Return whether nothing but heart-beats comes for a while. Only for what must not come at all."""
         self.socket.settimeout(seconds)
         try:
             found = self.next()

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def done_in(node: Node, work: Coroutine[Any, Any, T]) -> T:
-    """Something done in the loop of a node."""
+    """Do something in the loop of a node."""
     return asyncio.run_coroutine_threadsafe(work, LOOPS[node]).result(PATIENCE_S)
 
 
@@ -45,7 +45,7 @@ def running(
     keys: bool = False,
     cache_bytes: int = CACHE_BYTES_MAX,
 ) -> Iterator[Node]:
-    """A node with STOMP and AMQP on ports of their own."""
+    """Run a node with STOMP and AMQP on ports of their own."""
     config = Config(
         server=ServerSection(port=0, drain_s=1.0),
         flight=FlightSection(enabled=False),

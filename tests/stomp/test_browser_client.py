@@ -46,15 +46,15 @@ const client = connect({ url, transport });
 const errors = [];
 client.addEventListener("error", ({ detail }) => errors.push(detail.message));
 await client.opened();
-const said = {};
+const found = {};
 
 const large = [];
 client.subscribe("/queue/large", (message) => void large.push(message.body.length));
 await client.publish("/queue/large", new Uint8Array(16 << 20));
 await until(() => large.length);
-said.large = large[0];
-said.larger = await client.publish("/queue/large", new Uint8Array((16 << 20) + 1)).catch((fault) => fault.message);
-said.head = await client.publish("/queue/large", "", { a: "x".repeat(65_000) }).then(() => "stored");
+found.large = large[0];
+found.larger = await client.publish("/queue/large", new Uint8Array((16 << 20) + 1)).catch((fault) => fault.message);
+found.head = await client.publish("/queue/large", "", { a: "x".repeat(65_000) }).then(() => "stored");
 
 const pause = { "x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work" };
 await client.publish("/queue/pause", "old", pause);
@@ -67,7 +67,7 @@ client.subscribe("/queue/work", (message) => {
 const terms = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pause" };
 await client.publish("/queue/work", "new", terms);
 await until(() => tries.length === 3);
-said.tries = tries;
+found.tries = tries;
 
 const done = [];
 const jobs = client.subscribe("/queue/jobs", async (message) => {
@@ -81,10 +81,10 @@ const first = done.length;
 const rest = [];
 client.subscribe("/queue/jobs", (message) => void rest.push(message.text()));
 await until(() => first + rest.length >= 50);
-said.jobs = new Set([...done, ...rest]).size === 50 && done.length === first && first < 50;
-said.errors = errors;
+found.jobs = new Set([...done, ...rest]).size === 50 && done.length === first && first < 50;
+found.errors = errors;
 await client.close();
-console.log(JSON.stringify(said));
+console.log(JSON.stringify(found));
 """
 
 FORGET = """
@@ -98,14 +98,14 @@ class Socket extends WebSocket {
 }
 const client = connect({ url, WebSocket: Socket, transport: "websocket" });
 const got = [];
-const hear = (message) => void got.push(message.text());
-const owed = () => client.subscribe("/topic/owed", hear, { id: "o", durable: true });
+const take = (message) => void got.push(message.text());
+const owed = () => client.subscribe("/topic/owed", take, { id: "o", durable: true });
 const first = owed();
 await first.ready;
 sockets[0].close();
 while (client.state === "open") await new Promise((done) => setTimeout(done, 1));
 await first.unsubscribe({ forget: true });
-await client.publish("/topic/owed", "for nobody");
+await client.publish("/topic/owed", "unread");
 await owed().ready;
 await client.publish("/topic/owed", "kept");
 while (!got.length) await new Promise((done) => setTimeout(done, 10));
@@ -124,9 +124,9 @@ await new Promise((done, failed) => {
 });
 const receipt = (id) => new Promise((done) => client.watchForReceipt(id, done));
 const got = [];
-const hear = (message) => { got.push([message.body, message.headers.kind ?? null]); message.ack(); };
+const take = (message) => { got.push([message.body, message.headers.kind ?? null]); message.ack(); };
 const subscribed = receipt("subscribed");
-client.subscribe("/queue/js", hear, { id: "s", ack: "client-individual", receipt: "subscribed" });
+client.subscribe("/queue/js", take, { id: "s", ack: "client-individual", receipt: "subscribed" });
 await subscribed;
 const transaction = client.begin();
 const send = { destination: "/queue/js", headers: { transaction: transaction.id, kind: "in one" } };
@@ -162,7 +162,7 @@ def secure(tmp_path_factory):
 
 
 def run(folder: Path, script: str, *arguments: str, trusts: Path | None = None):
-    """What a script says, as JSON."""
+    """Return what a script prints, as JSON."""
     file = folder / "script.mjs"
     file.write_text(script)
     trust = {} if trusts is None else {"NODE_EXTRA_CA_CERTS": str(trusts)}
@@ -195,11 +195,11 @@ def test_wherry_js_in_node(home, tmp_path, transport, taken):
 @pytest.mark.rows("Q16", "Q9", "Q10")
 @pytest.mark.parametrize("transport", ["websocket", "polling"])
 def test_the_largest_body_a_retry_by_dead_letters_and_a_goodbye_with_messages_on_the_way(home, tmp_path, transport):
-    said = run(tmp_path, ours(EDGES), home.node.url, transport)
-    assert (said["large"], said["head"]) == (BODY_BYTES_MAX, "stored")
-    assert said["larger"] == f"the body has {BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX} are allowed"
-    assert said["tries"] == [False, False, False]
-    assert (said["jobs"], said["errors"]) == (True, [])
+    found = run(tmp_path, ours(EDGES), home.node.url, transport)
+    assert (found["large"], found["head"]) == (BODY_BYTES_MAX, "stored")
+    assert found["larger"] == f"the body has {BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX} are allowed"
+    assert found["tries"] == [False, False, False]
+    assert (found["jobs"], found["errors"]) == (True, [])
 
 
 @pytest.mark.rows("Q16", "Q9")

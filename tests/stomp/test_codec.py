@@ -84,7 +84,7 @@ def test_a_frame_ends_where_the_next_begins(version, data, meant, size):
 
 @pytest.mark.parametrize(("version", "data", "why"), FAULTS)
 @pytest.mark.parametrize("size", [1, 3, 1 << 20])
-def test_a_broken_rule_is_told_and_ends_it(version, data, why, size):
+def test_a_broken_rule_is_reported_and_ends_the_session(version, data, why, size):
     good = b"SEND\n\nfine\0"
     found, reader = read(version, pieces(good + data + good, size))
     assert shown(found[:1]) == [("SEND", {}, b"fine")]
@@ -132,12 +132,12 @@ def test_headers_without_an_end_are_refused_at_their_bound(line):
 
 @pytest.mark.rows("Q2")
 def test_headers_are_counted():
-    def told(count: int) -> object:
+    def read_with(count: int) -> object:
         lines = b"".join(b"h%d:v\n" % number for number in range(count))
         return shown(read("1.2", [b"SEND\n" + lines + b"\n\0"])[0])[0]
 
-    assert isinstance(told(HEADERS_MAX), tuple)
-    assert "too many headers" in str(told(HEADERS_MAX + 1))
+    assert isinstance(read_with(HEADERS_MAX), tuple)
+    assert "too many headers" in str(read_with(HEADERS_MAX + 1))
 
 
 def test_the_version_counts_from_the_next_frame_on():
@@ -164,21 +164,21 @@ def test_what_is_written_is_read_again(version, text):
     (found,) = read(version, [data])[0]
     assert isinstance(found, Frame)
     assert (found.command, found.body) == ("SEND", b"body")
-    if version == "1.0":  # it has no escapes: what would break the frame is a space
+    if version == "1.0":  # 1.0 has no escapes: a character that would break the frame is written as a space
         assert found.headers["n 1"] == text.replace("\n", " ").replace("\r", " ").lstrip(" ")
     else:
         assert found.headers["n:1"] == text
 
 
 def naive_after_eols(buffer: bytes, at: int) -> int:
-    """Byte by byte, as the rule is written: LF, or CR LF."""
+    """Go byte by byte, as the rule is written: LF, or CR LF."""
     while buffer[at : at + 1] == b"\n" or buffer[at : at + 2] == b"\r\n":
         at += 1 if buffer[at : at + 1] == b"\n" else 2
     return at
 
 
 @pytest.mark.parametrize("size", range(7))
-def test_eols_between_frames_end_where_the_rule_says(size):
+def test_eols_between_frames_end_where_the_rule_ends_them(size):
     for letters in product((b"\r", b"\n", b"S"), repeat=size):
         buffer = b"".join(letters)
         for at in range(size + 1):

@@ -73,8 +73,8 @@ OF_COMMAND = {
 }
 
 
-def said(command: str, headers: dict[str, str], version: str) -> bytes:
-    """A session in which something can be settled, committed and left, with one odd frame, to the end."""
+def session(command: str, headers: dict[str, str], version: str) -> bytes:
+    """Return a session in which something can be settled, committed and left, with one odd frame, to the end."""
     odd = frame(command, b"", **headers)
     if command == "CONNECT":
         return odd + frame("DISCONNECT", receipt="end")
@@ -89,7 +89,7 @@ def said(command: str, headers: dict[str, str], version: str) -> bytes:
 
 
 def answered(port: int, several: list[bytes]) -> Iterator[bytes]:
-    """What the broker says to each of these sessions, at once, until it hangs up."""
+    """Yield what the broker answers to each of these sessions, at once, until it hangs up."""
     sockets = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in several]
     try:
         for each, data in zip(sockets, several, strict=True):
@@ -107,7 +107,7 @@ def answered(port: int, several: list[bytes]) -> Iterator[bytes]:
 def _read(one: socket.socket) -> bytes:
     try:
         return one.recv(1 << 16)
-    except ConnectionError:  # it was told, and hung up while we were talking on
+    except ConnectionError:  # the broker answered, and hung up while we were still sending
         return b""
 
 
@@ -125,21 +125,21 @@ def judged(port: int, several: Iterator[bytes]) -> int:
 
 
 def every_subset(command: str, version: str) -> Iterator[bytes]:
-    """Each of its headers missing, empty or good, in every combination."""
+    """Yield sessions with each header missing, empty or good, in every combination."""
     names = OF_COMMAND[command]
     for values in product(*((None, "", VALUES[name][0]) for name in names)):
-        yield said(command, {k: v for k, v in zip(names, values, strict=True) if v is not None}, version)
+        yield session(command, {k: v for k, v in zip(names, values, strict=True) if v is not None}, version)
 
 
 def by_chance(seed: int) -> Iterator[bytes]:
-    """Any headers with any values."""
+    """Yield sessions with any headers of any values."""
     chance = random.Random(seed)
     while True:
         command = chance.choice(sorted(OF_COMMAND))
         own = [name for name in OF_COMMAND[command] if chance.random() < 0.7]
         names = {*own, *chance.sample(sorted(VALUES), chance.randint(0, 4))} - {"content-length"}
         headers = {name: chance.choice(("", *VALUES[name])) for name in sorted(names)}
-        yield said(command, headers, chance.choice(("1.0", "1.1", "1.2")))
+        yield session(command, headers, chance.choice(("1.0", "1.1", "1.2")))
 
 
 @pytest.mark.rows("Q2")

@@ -93,7 +93,7 @@ def test_an_answer_that_was_lost_is_given_again_byte_for_byte(session):
 
 
 @pytest.mark.rows("Q10")
-def test_a_call_that_is_repeated_is_heard_once(session):
+def test_a_call_that_is_repeated_is_read_once(session):
     subscribed(session, "/topic/once")
     data = frame("SEND", b"once", destination="/topic/once", receipt="p")
     at = session.sent
@@ -142,7 +142,7 @@ def test_without_the_token_there_is_no_session_and_the_token_is_in_no_url(sessio
 
 
 @pytest.mark.rows("Q10")
-def test_an_error_can_still_be_read_and_then_it_is_over(home):
+def test_an_error_can_still_be_read_and_then_the_session_is_over(home):
     session = Polled(home.node.url)
     session.send(CONNECT)
     session.until(b"CONNECTED")
@@ -153,7 +153,7 @@ def test_an_error_can_still_be_read_and_then_it_is_over(home):
     assert session.post(b"\n", at=session.sent).json["over"] is True
     again = session.look(after=session.after)
     assert (again.body, again.headers["wherry-over"]) == (b"", "true")
-    assert session.end().status in {204, 404}  # the broker lets go of it by itself, too
+    assert session.end().status in {204, 404}  # the broker ends the session by itself, too
     assert session.end().status == 404
 
 
@@ -233,7 +233,7 @@ def test_a_client_that_takes_nothing_is_cut_off_at_its_bound(tmp_path):
 
 
 @pytest.mark.rows("Q10")
-def test_those_who_were_never_let_in_are_bounded_apart(tmp_path):
+def test_sessions_without_a_login_are_bounded_apart(tmp_path):
     with node(tmp_path / "data") as home:
         transports_of(home).polling.bounds = Bounds(strangers=2)
         friend, stranger = Polled(home.node.url), Polled(home.node.url)
@@ -245,12 +245,12 @@ def test_those_who_were_never_let_in_are_bounded_apart(tmp_path):
         assert ask(home.node.url, "POST", "/v1/stomp/sessions").status == 429
         stranger.post(frame("NONSENSE"))
         stranger.until(b"ERROR")
-        stranger.look()  # says that it has the ERROR: nobody is waited for
+        stranger.look()  # confirms the ERROR: the broker need not wait for this session
         Polled(home.node.url)
 
 
 @pytest.mark.rows("Q10")
-def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypatch):
+def test_sessions_that_are_over_are_forgotten_whatever_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(polling, "PARTING_S", 0.5)
     with node(tmp_path / "data") as home:
         done, kept = Polled(home.node.url), Polled(home.node.url)
@@ -261,12 +261,12 @@ def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypat
         done.until(b"ERROR")
         done.look()
         eventually(lambda: done.look().status == 404)
-        eventually(lambda: kept.look().status == 404)  # it never says that it has the ERROR
+        eventually(lambda: kept.look().status == 404)  # this client never confirms the ERROR
         assert not len(transports_of(home).polling)
 
 
 @pytest.mark.rows("Q10")
-def test_a_large_call_is_heard_in_pieces_as_the_session_has_room(home, session):
+def test_a_large_call_is_read_in_pieces_as_the_session_has_room(home, session):
     small = frame("SEND", destination="/topic/nobody")
     slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
     data = slow + small * 30_000 + frame("SEND", destination="/topic/nobody", receipt="end")

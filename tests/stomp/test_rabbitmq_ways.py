@@ -1,4 +1,4 @@
-"""What clients of RabbitMQ rely on, though STOMP does not say it, or says otherwise."""
+"""What clients of RabbitMQ rely on, though STOMP does not define it, or defines it otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = ["1.0", "1.1", "1.2"]
 
 
 def ack_of(raw: Raw, headers: dict[str, str]) -> dict[str, str]:
-    """The header that names a message in an ACK or NACK, by version."""
+    """Return the header that names a message in an ACK or NACK, by version."""
     return {"id": headers["ack"]} if raw.version == "1.2" else {"message_id": headers["message-id"]}
 
 
@@ -63,7 +63,7 @@ def test_which_subscription_an_ack_names_makes_no_difference(port, name, version
         assert second.headers["redelivered"] == "true"
         raw.done("ACK", subscription=subscription, **ack_of(raw, second.headers))
         raw.send("ACK", **ack_of(raw, second.headers))
-        assert raw.error().headers["message"] == "precondition_failed"  # it is settled
+        assert raw.error().headers["message"] == "precondition_failed"  # the message is settled already
 
 
 @pytest.mark.parametrize(("version", "right", "wrong"), [("1.1", "message-id", "id"), ("1.2", "id", "message-id")])
@@ -82,7 +82,7 @@ def test_each_version_names_a_message_by_its_own_header(port, name, command, ver
 # --------------------------------------------------------------------------------------------------------------- frames
 
 
-def test_newlines_and_nuls_may_lie_between_frames(port, name):
+def test_newlines_and_nuls_may_stand_between_frames(port, name):
     parts = (
         frame("CONNECT"),
         frame("SUBSCRIBE", destination=f"/queue/{name}"),
@@ -124,11 +124,11 @@ def test_the_receipt_of_a_send_in_a_transaction_comes_with_the_commit(client, na
         client.send(
             "SEND", b"", destination=f"/queue/{name}", transaction="t", receipt=f"sent-{number}", persistent="true"
         )
-    client.send("SEND", b"", destination=f"/topic/nobody-{name}", transaction="t", receipt="to nobody")
+    client.send("SEND", b"", destination=f"/topic/nobody-{name}", transaction="t", receipt="to none")
     client.send("SEND", b"", destination=f"/queue/{name}", transaction="t")
     assert client.silent()
     client.send("COMMIT", transaction="t", receipt="committed")
-    for each in ("sent-0", "sent-1", "sent-2", "to nobody", "committed"):
+    for each in ("sent-0", "sent-1", "sent-2", "to none", "committed"):
         client.receipt(each)
 
 
@@ -143,7 +143,7 @@ def test_what_was_aborted_has_no_receipt(client, name):
 
 
 @pytest.mark.parametrize(
-    ("said", "message", "body"),
+    ("sent", "message", "body"),
     [
         (frame("WRONG", a="b"), "Bad command", 'Could not interpret command "WRONG"\n'),
         (frame("SEND"), "Missing destination", "\"SEND\" must include a 'destination' header\n"),
@@ -217,8 +217,8 @@ def test_what_was_aborted_has_no_receipt(client, name):
         ),
     ],
 )
-def test_a_fault_is_told_in_words_that_clients_compare(client, said, message, body):
-    client.socket.sendall(said)
+def test_a_fault_is_reported_in_words_that_clients_compare(client, sent, message, body):
+    client.socket.sendall(sent)
     found = client.error()
     assert (found.headers["message"], found.body.decode()) == (message, body)
     assert found.headers["version"] == "1.0,1.1,1.2"
@@ -233,7 +233,7 @@ def test_a_fault_is_told_in_words_that_clients_compare(client, said, message, bo
         ({"host": "//"}, "Bad CONNECT", "Virtual host '//' access denied"),
     ],
 )
-def test_who_is_not_let_in_is_told_in_the_same_words_and_why(port, headers, message, body):
+def test_a_refused_login_is_reported_in_the_same_words_with_the_reason(port, headers, message, body):
     with Raw(port) as raw:
         raw.send("CONNECT", **headers)
         found = raw.error()
@@ -241,7 +241,7 @@ def test_who_is_not_let_in_is_told_in_the_same_words_and_why(port, headers, mess
         assert found.headers["explanation"]
 
 
-def test_who_has_not_logged_in_is_told_so(port):
+def test_a_client_that_has_not_logged_in_gets_an_error(port):
     with Raw(port) as raw:
         raw.send("SEND", destination="/queue/a")
         found = raw.error()
@@ -277,7 +277,7 @@ def test_an_answer_over_amqp_reaches_the_asker_and_the_other_way_round(stomp_nod
 
 
 def waiting(port: int, name: str, sizes: list[int]) -> Raw:
-    """A subscriber of a topic that takes one message at a time, and messages of these sizes for it."""
+    """Return a subscriber of a topic that takes one message at a time, and publish messages of these sizes for it."""
     raw = Raw(port)
     raw.connect()
     raw.done("SUBSCRIBE", destination=f"/topic/{name}", id="1", ack="client", prefetch_count="1")

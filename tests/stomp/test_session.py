@@ -28,11 +28,11 @@ def test_the_newest_version_that_both_know_is_chosen(port, accepts, version, com
         assert answer.headers["session"].startswith("session-")
         assert re.fullmatch(
             r"RabbitMQ/[0-9.]+ Wherry/[0-9.]+\S*", answer.headers["server"]
-        )  # the dialect, and who it is
+        )  # the dialect, and the client
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent", "why"),
     [
         (frame("CONNECT", accept_version="3.0"), "3.0"),
         (frame("CONNECT", accept_version="1.2", host="nowhere"), "nowhere"),
@@ -43,9 +43,9 @@ def test_the_newest_version_that_both_know_is_chosen(port, accepts, version, com
         (b"GET / HTTP/1.1\r\n\r\n", "GET"),
     ],
 )
-def test_who_is_not_let_in_is_told_why(port, said, why):
+def test_a_client_that_is_not_let_in_gets_the_reason(port, sent, why):
     with Raw(port) as raw:
-        raw.socket.sendall(said)
+        raw.socket.sendall(sent)
         assert why in raw.error().why
 
 
@@ -69,12 +69,12 @@ def test_a_message_comes_as_it_was_sent(port, name, version):
     with Raw(port) as raw:
         raw.connect(version)
         raw.done("SUBSCRIBE", destination=f"/queue/{name}", id="7")
-        said = {"content_type": "text/plain", "persistent": "true", "priority": "4", "correlation_id": "c"}
-        said |= {"amqp_message_id": "m", "type": "t", "timestamp": "12", "app_id": "a", "x": "y", "user_id": "guest"}
-        raw.send("SEND", b"\x00\xffbody\x00", destination=f"/queue/{name}", content_length="7", **said)
+        sent = {"content_type": "text/plain", "persistent": "true", "priority": "4", "correlation_id": "c"}
+        sent |= {"amqp_message_id": "m", "type": "t", "timestamp": "12", "app_id": "a", "x": "y", "user_id": "guest"}
+        raw.send("SEND", b"\x00\xffbody\x00", destination=f"/queue/{name}", content_length="7", **sent)
         found = raw.expect("MESSAGE")
         assert found.body == b"\x00\xffbody\x00"
-        assert {header: found.headers[header.replace("_", "-")] for header in said} == said
+        assert {header: found.headers[header.replace("_", "-")] for header in sent} == sent
         assert found.headers["destination"] == f"/queue/{name}"
         assert found.headers["subscription"] == "7"
         assert found.headers["redelivered"] == "false"
@@ -94,7 +94,7 @@ def test_a_client_of_1_0_needs_no_id(port, name):
         assert raw.silent()
 
 
-def test_what_is_sent_to_a_queue_waits_for_a_subscriber_and_goes_to_one_of_several(port, name):
+def test_a_message_in_a_queue_waits_for_a_subscriber_and_is_delivered_to_one_of_several(port, name):
     with Raw(port) as one, Raw(port) as other:
         one.connect()
         other.connect()
@@ -113,7 +113,7 @@ def ids(raw: Raw, count: int) -> list[str]:
 
 
 def left(port: int, name: str) -> list[bytes]:
-    """What is in a queue, redelivered or not."""
+    """Return what is in a queue, redelivered or not."""
     with Raw(port) as raw:
         raw.connect()
         raw.done("SUBSCRIBE", destination=f"/amq/queue/{name}", id="rest", ack="client-individual")
@@ -140,7 +140,7 @@ def test_ack_is_of_one_message_or_of_all_up_to_it(port, name, mode, command, exp
         raw.send("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack=mode)
         acks = ids(raw, 5)
         raw.send(command, id=acks[2], receipt="settled")
-        if command == "NACK":  # they come back to the same subscriber
+        if command == "NACK":  # nacked messages come back to the same subscriber
             again = [raw.next() for _ in range(4)]
             assert sorted(each.body for each in again if each.command == "MESSAGE") == [b"0", b"1", b"2"]
             assert all(each.headers["redelivered"] == "true" for each in again if each.command == "MESSAGE")
@@ -223,7 +223,7 @@ def test_each_subscriber_of_a_topic_gets_each_message_and_none_from_before(port,
             assert (found.body, found.headers["destination"]) == (b"after", f"/topic/{name}.a")
 
 
-def test_a_topic_queue_goes_with_its_subscription_and_with_its_session(stomp_node, port, name):
+def test_a_topic_queue_ends_with_its_subscription_and_with_its_session(stomp_node, port, name):
     def queues() -> list[str]:
         return [each for each in stomp_node.broker.shard.state.catalog.topics if each.startswith("stomp-subscription-")]
 
@@ -249,7 +249,7 @@ def test_a_durable_subscription_misses_nothing(port, name):
         raw.done("SEND", b"meanwhile", destination=f"/topic/{name}", persistent="true")
         raw.send("SUBSCRIBE", ack="client", **durable)
         assert raw.expect("MESSAGE").body == b"meanwhile"
-        raw.done("UNSUBSCRIBE", id="d", durable="true", auto_delete="false")  # deletes it
+        raw.done("UNSUBSCRIBE", id="d", durable="true", auto_delete="false")  # deletes the subscription
         raw.done("SEND", b"lost", destination=f"/topic/{name}")
         raw.done("SUBSCRIBE", **durable)
         assert raw.silent()
@@ -257,12 +257,12 @@ def test_a_durable_subscription_misses_nothing(port, name):
 
 
 def test_a_durable_subscription_as_activemq_names_it(port, name):
-    said = {"destination": f"/topic/{name}", "id": "x"}
+    sent = {"destination": f"/topic/{name}", "id": "x"}
     for received in (False, True):
         with Raw(port) as raw:
             raw.connect(client_id="me")
             raw.socket.sendall(
-                frame("SUBSCRIBE", **said, receipt="r").replace(b"\n\n", b"\nactivemq.subscriptionName:mine\n\n")
+                frame("SUBSCRIBE", **sent, receipt="r").replace(b"\n\n", b"\nactivemq.subscriptionName:mine\n\n")
             )
             raw.receipt("r")
             if received:
@@ -273,7 +273,7 @@ def test_a_durable_subscription_as_activemq_names_it(port, name):
             raw.done("SEND", b"meanwhile", destination=f"/topic/{name}")
     with Raw(port) as raw:
         raw.connect(client_id="me")
-        raw.socket.sendall(frame("UNSUBSCRIBE", **said).replace(b"\n\n", b"\nactivemq.subscriptionName:mine\n\n"))
+        raw.socket.sendall(frame("UNSUBSCRIBE", **sent).replace(b"\n\n", b"\nactivemq.subscriptionName:mine\n\n"))
         raw.done("BEGIN", transaction="still here")
 
 
@@ -348,10 +348,10 @@ def test_a_transaction_is_all_or_nothing(client, name):
     client.send("BEGIN", transaction="t")
     client.send("SEND", b"a", destination=f"/queue/out-{name}", transaction="t")
     client.send("SEND", b"b", destination=f"/queue/out-{name}", transaction="t")
-    client.send("ACK", id=got, transaction="t")  # it is out again since the ABORT
+    client.send("ACK", id=got, transaction="t")  # the message is on lease again since the ABORT
     client.send("COMMIT", transaction="t", receipt="committed")
-    told = [client.next() for _ in range(3)]
-    assert [each.body for each in told if each.command == "MESSAGE"] == [b"a", b"b"]
+    frames = [client.next() for _ in range(3)]
+    assert [each.body for each in frames if each.command == "MESSAGE"] == [b"a", b"b"]
     client.done("DISCONNECT")
 
 
@@ -412,8 +412,8 @@ def test_a_message_comes_when_it_is_due(client, name):
 
 
 def test_key_and_due_time_are_the_message_s_own_and_it_can_be_cancelled(stomp_node, client, name):
-    said = {"wherry_key": "order-7", "wherry_due": "2040-01-01T00:00:00Z", "amqp_message_id": "m1"}
-    client.done("SEND", b"1", destination=f"/queue/{name}", persistent="true", **said)
+    sent = {"wherry_key": "order-7", "wherry_due": "2040-01-01T00:00:00Z", "amqp_message_id": "m1"}
+    client.done("SEND", b"1", destination=f"/queue/{name}", persistent="true", **sent)
     url = f"{stomp_node.url}/v1/topics/{name}/messages"
     with urllib.request.urlopen(url, timeout=20) as answer:
         (found,) = json.load(answer)["messages"]
@@ -444,7 +444,7 @@ def test_a_queue_is_made_with_the_arguments_of_a_send(client, name):
     assert "x-max-length" in client.error().body.decode()
 
 
-def test_a_refused_message_is_told(client, name):
+def test_a_refused_message_is_reported(client, name):
     full = {"destination": f"/queue/{name}", "x_max_length": "1", "x_overflow": "reject-publish"}
     client.done("SEND", b"1", **full)
     client.send("SEND", b"2", receipt="two", **full)
@@ -464,13 +464,13 @@ def test_heart_beats_are_sent_and_expected(stomp_node, port):
             assert raw.socket.recv(1) == b"\n"
             beats += 1
             raw.socket.sendall(b"\n")
-        found = raw.error()  # from here on it says nothing
+        found = raw.error()  # from here on the broker sends nothing
         assert found.headers["message"] == "no heart-beat"
     assert stomp_node.stomp_sessions is not None
     assert stomp_node.stomp_sessions.cut_off_counts["no heart-beat"] >= 1
 
 
-def test_who_agreed_on_no_heart_beats_is_not_cut_off_for_silence(port):
+def test_a_client_without_heart_beats_is_not_cut_off_for_silence(port):
     with Raw(port) as raw:
         assert raw.connect(heart_beat="0,0").headers["heart-beat"] == "0,0"
         time.sleep(3.5)
@@ -487,7 +487,7 @@ def test_a_deleted_queue_ends_the_session_that_consumes_it(port, name):
         assert "deleted" in other.error().body.decode()
 
 
-def test_frames_after_disconnect_are_not_heard(port, name):
+def test_frames_after_disconnect_are_not_read(port, name):
     with Raw(port) as raw:
         raw.connect()
         raw.socket.sendall(

@@ -1,4 +1,4 @@
-"""Whoever is the problem is cut off at a stated bound; everybody else goes on."""
+"""A client that exceeds a bound is cut off there; all others continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cut_off(node: Node, why: str) -> int:
 
 
 def is_subscribed(node: Node, destination: str) -> bool:
-    """Whether somebody is by now; sessions of the test before may still be on their way out."""
+    """Return whether a session is subscribed by now; those of the test before may not have ended yet."""
     assert node.stomp_sessions is not None
     terms = [
         each.terms for session in list(node.stomp_sessions.connected) for each in list(session.subscriptions.values())
@@ -35,7 +35,7 @@ def is_subscribed(node: Node, destination: str) -> bool:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory):
-    """A node without patience."""
+    """Run a node with short time limits."""
     section = StompSection(login_s=0.5, frame_s=0.5, stall_s=0.5, write_s=2.0, connections=20)
     with running(tmp_path_factory.mktemp("strict"), section) as node:
         yield node
@@ -43,7 +43,7 @@ def strict(tmp_path_factory):
 
 @pytest.mark.rows("Q2", "Q3")
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent", "why"),
     [
         (b"SEND\ndestination:/queue/a\ncontent-length:10000000000\n\n", "10000000000"),
         (b"SEND\n" + b"a:b\n" * 20_000, "65536"),
@@ -51,11 +51,11 @@ def strict(tmp_path_factory):
         (b"SEND\ndestination:/queue/a\n\n" + b"x" * ((16 << 20) + 1), "16777216"),
     ],
 )
-def test_a_frame_above_a_bound_is_cut_off_before_it_is_whole(strict, said, why):
+def test_a_frame_above_a_bound_is_cut_off_before_it_is_whole(strict, sent, why):
     with Raw(strict.stomp_port) as raw, Raw(strict.stomp_port) as other:
         raw.connect()
         other.connect()
-        sending = threading.Thread(target=_pushed, args=(raw.socket, said))
+        sending = threading.Thread(target=_pushed, args=(raw.socket, sent))
         sending.start()
         assert why in raw.error().body.decode()
         sending.join()
@@ -82,19 +82,19 @@ def test_half_a_frame_for_ever_is_cut_off(strict, half):
 
 
 def test_a_client_that_always_has_half_a_frame_under_way_is_not_cut_off(strict):
-    said = frame("SEND", b"x" * 100, destination="/queue/pieces")
+    sent = frame("SEND", b"x" * 100, destination="/queue/pieces")
     with Raw(strict.stomp_port) as raw:
         raw.connect()
-        raw.socket.sendall(said[:50])
+        raw.socket.sendall(sent[:50])
         for _ in range(12):  # 1.2 s, and never a moment without half a frame
             raw.silent(0.1)
-            raw.socket.sendall(said[50:] + said[:50])
-        raw.socket.sendall(said[50:])
+            raw.socket.sendall(sent[50:] + sent[:50])
+        raw.socket.sendall(sent[50:])
         raw.done("BEGIN", transaction="1")
 
 
 @pytest.mark.rows("Q3")
-def test_who_does_not_log_in_is_cut_off(strict):
+def test_a_client_that_does_not_log_in_is_cut_off(strict):
     with Raw(strict.stomp_port) as raw:
         assert raw.error().headers["message"] == "no login"
 
@@ -116,7 +116,7 @@ def test_connections_are_bounded(strict):
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_whoever_holds_most_with_half_a_frame_goes_when_memory_is_short(tmp_path):
+def test_the_client_that_holds_most_with_half_a_frame_is_cut_off_when_memory_is_short(tmp_path):
     with running(tmp_path, StompSection(held_bytes=1 << 20)) as node:
         port = node.stomp_port or 0
         with Raw(port) as large, Raw(port) as small, Raw(port) as whole:
@@ -136,7 +136,7 @@ def test_whoever_holds_most_with_half_a_frame_goes_when_memory_is_short(tmp_path
 
 @pytest.mark.rows("Q2", "Q3", "Q5")
 @pytest.mark.parametrize("destination", ["/topic/overrun", "/queue/overrun"])
-def test_who_overruns_the_messages_that_it_declared_is_cut_off(strict, destination):
+def test_a_client_that_overruns_the_messages_that_it_declared_is_cut_off(strict, destination):
     before = cut_off(strict, "buffer overrun")
     with Raw(strict.stomp_port) as slow, Raw(strict.stomp_port) as good, Raw(strict.stomp_port) as source:
         for each in (slow, good, source):
@@ -172,7 +172,7 @@ def test_a_buffer_in_bytes_is_never_overfilled(strict):
 
 
 @pytest.mark.rows("Q4")
-def test_a_message_above_the_buffer_goes_to_who_holds_nothing(strict):
+def test_a_message_above_the_buffer_is_delivered_to_a_client_that_holds_nothing(strict):
     with Raw(strict.stomp_port) as raw:
         raw.connect()
         raw.done("SUBSCRIBE", destination="/queue/larger", id="s", ack="client", wherry_buffer_bytes="100")
@@ -181,7 +181,7 @@ def test_a_message_above_the_buffer_goes_to_who_holds_nothing(strict):
 
 
 @pytest.mark.rows("Q5")
-def test_who_keeps_up_with_a_small_buffer_is_not_cut_off(strict):
+def test_a_client_that_keeps_up_with_a_small_buffer_is_not_cut_off(strict):
     with Raw(strict.stomp_port) as raw, Raw(strict.stomp_port) as source:
         raw.connect()
         source.connect()
@@ -196,7 +196,7 @@ def test_who_keeps_up_with_a_small_buffer_is_not_cut_off(strict):
 
 
 @pytest.mark.rows("Q5")
-def test_who_asks_to_be_waited_for_is(strict):
+def test_the_broker_waits_for_a_client_that_asks_for_it(strict):
     with Raw(strict.stomp_port) as raw:
         raw.connect()
         terms = {"ack": "client-individual", "prefetch_count": "1", "wherry_buffer_messages": "1"}
@@ -210,7 +210,7 @@ def test_who_asks_to_be_waited_for_is(strict):
 
 
 def deaf(port: int) -> socket.socket:
-    """A client that takes as little from the network as it can."""
+    """Return a client that takes as little from the network as it can."""
     plain = socket.socket()
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     plain.connect(("127.0.0.1", port))
@@ -228,7 +228,7 @@ def deaf(port: int) -> socket.socket:
         ("/queue/deaf", "", "nothing read"),
     ],
 )
-def test_who_stops_reading_is_cut_off_and_others_get_everything(strict, destination, buffer, why):
+def test_a_client_that_stops_reading_is_cut_off_and_others_get_everything(strict, destination, buffer, why):
     before = cut_off(strict, why)
     count, body = 12_000, b"x" * 1_000
     with deaf(strict.stomp_port) as plain, Raw(strict.stomp_port) as good, Raw(strict.stomp_port) as source:
@@ -251,7 +251,7 @@ def test_who_stops_reading_is_cut_off_and_others_get_everything(strict, destinat
 
 @pytest.mark.rows("Q3", "Q4")
 @pytest.mark.parametrize("destination", ["/topic/declared", "/queue/declared"])
-def test_who_stops_reading_was_sent_no_more_than_the_bytes_that_it_declared(strict, destination):
+def test_a_client_that_stops_reading_was_sent_no_more_than_the_bytes_that_it_declared(strict, destination):
     before, declared = cut_off(strict, "buffer overrun"), 300_000
     with deaf(strict.stomp_port) as plain, Raw(strict.stomp_port) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2"))
@@ -269,8 +269,8 @@ def test_who_stops_reading_was_sent_no_more_than_the_bytes_that_it_declared(stri
 
 
 @pytest.mark.rows("Q3", "Q4")
-def test_who_reads_slowly_but_steadily_is_not_cut_off(tmp_path):
-    """One message takes it longer than the patience with one that reads nothing."""
+def test_a_client_that_reads_slowly_but_steadily_is_not_cut_off(tmp_path):
+    """Read one message for longer than the patience with a client that reads nothing."""
     count, patience = 4, StompSection(stall_s=0.2)
     with running(tmp_path, patience) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2"))
@@ -314,8 +314,8 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_who_reads_nothing_costs_no_publisher_a_message_however_fast_it_is(tmp_path, monkeypatch):
-    """The memory is full before the next look at the clock; it holds the backlog, and all that may be under way."""
+def test_a_client_that_reads_nothing_costs_no_publisher_a_message_however_fast_it_is(tmp_path, monkeypatch):
+    """Fill the memory before the next look at the clock; it holds the backlog, and all that may be under way."""
     monkeypatch.setattr(deadlines, "SLOW_CHECK_S", 600.0)
     running_node = running(tmp_path, StompSection(write_s=600.0), cache_bytes=96 << 20)
     with running_node as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:

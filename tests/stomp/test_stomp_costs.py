@@ -45,16 +45,16 @@ def test_messages_that_did_not_fit_into_a_buffer_come_in_order(client, port, nam
         client.send("SUBSCRIBE", destination=place, id="s", ack=mode, wherry_buffer_bytes="3000")
         seen = []
         for _ in range(count):
-            told = client.expect("MESSAGE")
-            seen.append(int(told.body))
+            message = client.expect("MESSAGE")
+            seen.append(int(message.body))
             if mode == "client":
-                client.send("ACK", id=told.headers["ack"])
+                client.send("ACK", id=message.headers["ack"])
     assert seen == list(range(count))
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often messages were held again, or given back."""
+    """Count how often messages were held again, or given back."""
     made = {"hold_again": 0, "end": 0}
 
     def counting(method):
@@ -112,7 +112,7 @@ def test_acks_of_transactions_that_end_in_any_order_leave_the_rest_in_order(clie
         client.done("ACK", id=acks[last], transaction=named)
     client.done("ABORT", transaction="a")
     client.done("ABORT", transaction="b")
-    client.done("ACK", id=acks[4])  # and all before it
+    client.done("ACK", id=acks[4])  # this acks all before it too
     client.done("UNSUBSCRIBE", id="1")
     client.send("SUBSCRIBE", destination=f"/queue/{name}", id="2")
     assert client.bodies(4) == [b"5", b"6", b"7", b"8"]

@@ -1,4 +1,4 @@
-"""Who is let in, what they may do there, and that nobody listens on the way."""
+"""Which clients are let in, what they may do there, and that TLS keeps others from reading."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trusting(certificate: str | None = None) -> ssl.SSLContext:
 
 
 def renewed(place: Path, name: str) -> None:
-    """New files in the place of the old, as a renewal does it."""
+    """Put new files in the place of the old, as a renewal does it."""
     for kind in (".pem", ".key"):
         fresh = place.with_suffix(".new")
         shutil.copy(CERTIFICATES / f"{name}{kind}", fresh)
@@ -108,7 +108,7 @@ def entered(node: Node, token: str) -> Raw:
 
 
 @pytest.mark.parametrize("passcode", ["guest", "", "wk_12345678_" + "x" * 43])
-def test_without_a_key_nobody_is_let_in(locked, passcode):
+def test_without_a_key_no_client_is_let_in(locked, passcode):
     with Raw(locked.stomp_port) as raw:
         raw.send("CONNECT", accept_version="1.2", login="guest", passcode=passcode)
         assert "guest" in raw.error().body.decode()
@@ -189,7 +189,7 @@ def test_a_key_that_loses_a_right_loses_its_subscriptions(locked, destination, k
         found = raw.error()
         assert found.headers["message"] == "key no longer good"
         assert lost in found.body.decode()
-        other.done("BEGIN", transaction="1")  # it has lost nothing that it uses
+        other.done("BEGIN", transaction="1")  # this session has lost no right that it uses
 
 
 LASTING = {"destination": "/topic/a", "id": "1", "durable": "true", "auto_delete": "false"}
@@ -215,20 +215,20 @@ def test_durable_subscriptions_are_given_by_the_name_of_a_key(locked, key, patte
             raw.done("UNSUBSCRIBE", **LASTING)
 
 
-def test_a_key_whose_name_is_too_long_for_a_queue_is_told_so(locked):
+def test_a_key_whose_name_is_too_long_for_a_queue_gets_an_error(locked):
     with entered(locked, key_for(locked, "x" * 250, Right("admin", "*"))) as raw:
         raw.send("SUBSCRIBE", **LASTING)
         assert "at most 203 bytes" in raw.error().body.decode()
 
 
-def test_a_broker_that_closes_says_so_to_who_comes(locked):
-    class Heard:
+def test_a_broker_that_closes_sends_an_error_to_new_clients(locked):
+    class Recorder:
         name = "tcp"
         is_stopped = False
-        said = b""
+        written = b""
 
         def write(self, data: bytes) -> None:
-            self.said += data
+            self.written += data
 
         def close(self) -> None:
             pass
@@ -238,12 +238,12 @@ def test_a_broker_that_closes_says_so_to_who_comes(locked):
 
         unread_bytes = waiting_bytes
 
-    async def late(sessions: Sessions, transport: Heard) -> None:
+    async def late(sessions: Sessions, transport: Recorder) -> None:
         await sessions.close()
         Session(sessions, transport, peer="late")
 
     assert locked.stomp_sessions is not None
-    transport = Heard()
+    transport = Recorder()
     done_in(locked, late(Sessions(locked.stomp_sessions.queueing), transport))
-    assert b"connection_forced" in transport.said
-    assert b"too many" not in transport.said
+    assert b"connection_forced" in transport.written
+    assert b"too many" not in transport.written

@@ -1,4 +1,4 @@
-"""What could not be done is never told to be done."""
+"""An operation that failed is never reported as done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wherry.model.errors import DiskFull
 
 @pytest.fixture
 def given(client: Raw, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The ack id of a message that a client was sent, on a disk that is full by now."""
+    """Return the ack id of a message that a client was sent, on a disk that is full by now."""
     client.done("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack="client-individual")
     client.send("SEND", b"m", destination=f"/queue/{name}")
     found = client.expect("MESSAGE").headers["ack"]
@@ -33,14 +33,14 @@ def test_an_ack_that_failed_has_an_error_for_a_receipt(client, given, command):
 
 
 @pytest.mark.rows("Q2")
-def test_an_ack_that_failed_and_asked_for_no_receipt_is_told_too(client, given):
+def test_an_ack_that_failed_and_asked_for_no_receipt_is_reported_too(client, given):
     client.send("ACK", id=given)
     assert client.expect("ERROR").headers["message"] == "not_done"
 
 
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize(("command", "headers"), [("DISCONNECT", {}), ("UNSUBSCRIBE", {"id": "1"})])
-def test_who_leaves_hears_what_was_not_done(client, given, command, headers):
+def test_a_client_that_leaves_gets_an_error_for_what_was_not_done(client, given, command, headers):
     client.send("ACK", id=given)
     client.send(command, receipt="left", **headers)
     found = client.expect("ERROR")
@@ -48,7 +48,7 @@ def test_who_leaves_hears_what_was_not_done(client, given, command, headers):
 
 
 @pytest.mark.rows("Q2")
-def test_another_client_does_not_hear_of_it(client, port, name, given):
+def test_another_client_gets_no_error_of_it(client, port, name, given):
     with Raw(port) as other:
         other.connect()
         other.done("SUBSCRIBE", destination=f"/queue/{name}-other", id="1", ack="client")

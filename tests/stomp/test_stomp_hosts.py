@@ -1,4 +1,4 @@
-"""Virtual hosts over STOMP: who is not let into one over AMQP is not let into it here."""
+"""Virtual hosts over STOMP: a user that is not let into one over AMQP is not let into it here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 def connected(node: Node, name: str, secret: str, host: str) -> str:
-    """What CONNECT is answered with."""
+    """Return the answer to CONNECT."""
     assert node.stomp_port is not None
     with Raw(node.stomp_port) as raw:
         raw.send("CONNECT", accept_version="1.2", host=host, login=name, passcode=secret)
-        told = raw.next()
-        return told.command if told.command == "CONNECTED" else told.why
+        answer = raw.next()
+        return answer.command if answer.command == "CONNECTED" else answer.why
 
 
 @pytest.mark.rows("Q12")
@@ -28,8 +28,8 @@ def test_a_user_is_let_into_the_hosts_that_it_was_granted_something_in(tmp_path)
         async with Node(config(tmp_path)) as node:
             await ask(node, "PUT users/ann", {"password": "secret", "tags": ""})
             for host in ("/", "staging", "127.0.0.1"):
-                told = await asyncio.to_thread(connected, node, "ann", "secret", host)
-                assert "access denied" in told, host
+                answer = await asyncio.to_thread(connected, node, "ann", "secret", host)
+                assert "access denied" in answer, host
             await ask(node, "PUT permissions/staging/ann", ALL)
             assert await asyncio.to_thread(connected, node, "ann", "secret", "staging") == "CONNECTED"
             assert "access denied" in await asyncio.to_thread(connected, node, "ann", "secret", "/")

@@ -40,8 +40,8 @@ def test_from_amqp_to_stomp(amqp, client, name):
 
 @pytest.mark.rows("Q12")
 def test_from_stomp_to_amqp(amqp, client, name):
-    said = {"content_type": "a/b", "persistent": "true", "correlation_id": "c", "own": "header"}
-    client.done("SEND", b"over stomp", destination=f"/queue/{name}", **said)
+    sent = {"content_type": "a/b", "persistent": "true", "correlation_id": "c", "own": "header"}
+    client.done("SEND", b"over stomp", destination=f"/queue/{name}", **sent)
     properties, body = amqp.got(name)
     assert body == b"over stomp"
     table = b"\x03own" + b"S" + long(b"header")
@@ -68,4 +68,4 @@ def test_two_wires_share_a_queue_and_its_acks(amqp, port, name):
         raw.send("SEND", b"1", destination=f"/queue/{name}", persistent="true")
         raw.send("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack="client")
         raw.expect("MESSAGE")
-    assert amqp.got(name)[1] == b"1"  # it came back, since nobody acked it
+    assert amqp.got(name)[1] == b"1"  # the message came back, since it was not acked

@@ -17,7 +17,7 @@ SENT = 3
 
 
 def committing(port: int, ended: threading.Event, committed: list[int]) -> None:
-    """Transaction after transaction: each takes a token from a queue, sends it back, and tells two others of it."""
+    """Commit transactions: each takes a token from a queue, sends it back, and notes it in two other queues."""
     number = 0
     while not ended.is_set():
         try:
@@ -34,10 +34,10 @@ def committing(port: int, ended: threading.Event, committed: list[int]) -> None:
                     raw.send("ACK", id=token.headers["ack"], transaction=name)
                     raw.send("SEND", b"token", destination="/queue/tokens", transaction=name, persistent="true")
                     raw.send("COMMIT", transaction=name, receipt=name)
-                    told = [raw.next(), raw.next()]
-                    assert [each.headers["receipt-id"] for each in told if each.command == "RECEIPT"] == [name]
+                    answers = [raw.next(), raw.next()]
+                    assert [each.headers["receipt-id"] for each in answers if each.command == "RECEIPT"] == [name]
                     committed.append(number)
-                    (token,) = [each for each in told if each.command == "MESSAGE"]
+                    (token,) = [each for each in answers if each.command == "MESSAGE"]
         except (OSError, EOFError):
             ended.wait(0.05)
 

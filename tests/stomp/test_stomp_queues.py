@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize("more", [{}, {"x_queue_name": "some", "exclusive": "true"}])
-def test_a_queue_of_its_own_goes_with_the_subscription_whatever_it_says(client, stomp_node, name, more):
+def test_a_queue_of_its_own_ends_with_the_subscription_whatever_the_headers(client, stomp_node, name, more):
     before = set(stomp_node.broker.shard.state.topics)
     for _ in range(3):
         client.done("SUBSCRIBE", destination=f"/topic/{name}", id="1", auto_delete="false", **more)

@@ -29,7 +29,7 @@ def test_a_transaction_counts_all_that_it_takes(client, name, monkeypatch, what)
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_whoever_has_most_in_transactions_goes_when_they_take_too_much(port, stomp_node, name, monkeypatch):
+def test_the_client_with_most_in_transactions_is_cut_off_when_they_take_too_much(port, stomp_node, name, monkeypatch):
     monkeypatch.setattr(sessions_module, "STAGED_BYTES_MAX", 1 << 20)
     before = stomp_node.stomp_sessions.cut_off_counts["too much in transactions"]
     with Raw(port) as large, Raw(port) as small:

@@ -1,4 +1,4 @@
-"""Who is here, what they hold, and who was cut off, as the HTTP port tells it."""
+"""Which sessions are open, what they hold, and which were cut off, as the HTTP port shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def view(url: str, key: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.rows("Q3", "A13")
-def test_sessions_tell_what_they_hold(tmp_path):
+def test_sessions_show_what_they_hold(tmp_path):
     with running(tmp_path) as node, Raw(node.stomp_port or 0) as raw, Raw(node.stomp_port or 0) as silent:
         raw.connect()
         for number in range(3):
@@ -71,7 +71,7 @@ def test_what_has_arrived_is_not_held_and_each_transport_has_its_name(tmp_path, 
 
 
 @pytest.mark.rows("Q3")
-def test_who_was_cut_off_is_told_with_the_reason(tmp_path):
+def test_sessions_that_were_cut_off_are_shown_with_the_reason(tmp_path):
     with running(tmp_path, StompSection(login_s=0.3)) as node, Raw(node.stomp_port or 0) as raw:
         assert raw.next().command == "ERROR"
         (cut,) = view(node.url)["cut_offs"]
@@ -79,7 +79,7 @@ def test_who_was_cut_off_is_told_with_the_reason(tmp_path):
 
 
 @pytest.mark.rows("D27")
-def test_only_who_may_administer_sees_others(tmp_path):
+def test_only_an_administrator_sees_others(tmp_path):
     with running(tmp_path, keys=True) as node:
         for key, code in ((None, 401), (key_for(node, "reader", Right("consume", "*")), 403)):
             with pytest.raises(urllib.error.HTTPError) as refused:

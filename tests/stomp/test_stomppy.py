@@ -46,10 +46,10 @@ def test_stomp_py_over_tls(tmp_path, scenario):
 
 @pytest.mark.rows("A15")
 def test_kills_lose_nothing_that_had_a_receipt(tmp_path):
-    port, told = free_port(), tmp_path / "told"
+    port, printed = free_port(), tmp_path / "printed"
 
     def stored() -> list[bytes]:
-        return told.read_bytes().split()
+        return printed.read_bytes().split()
 
     async def under_load() -> None:
         least = len(stored()) + LEAST
@@ -59,7 +59,7 @@ def test_kills_lose_nothing_that_had_a_receipt(tmp_path):
 
     async def main() -> None:
         async with Node(tmp_path / "home", "--stomp-port", str(port)) as node:
-            with told.open("w") as written:
+            with printed.open("w") as written:
                 command = [python_with("stomp.py-8"), str(SCRIPT), "ledger", str(port), "/queue/kept"]
                 with subprocess.Popen(command, stdout=written) as client:  # noqa: ASYNC220
                     try:
@@ -76,7 +76,7 @@ def test_kills_lose_nothing_that_had_a_receipt(tmp_path):
 
 
 def check(port: int, stored: list[bytes]) -> None:
-    """All of them are there, in their order."""
+    """Check that all of them are there, in their order."""
     with Raw(port) as raw:
         raw.connect()
         raw.done("SEND", b"end", destination="/queue/kept")

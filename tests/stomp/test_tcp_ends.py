@@ -43,7 +43,7 @@ def in_loop(home: Node, call: Callable[[], T]) -> T:
 
 
 def taken(client: Raw, last: bytes | None = None) -> int:
-    """How many messages of the backlog come, until the end or what is last."""
+    """Return how many messages of the backlog come, until the end or what is last."""
     got = bytearray(client._seen)
     while part := client.socket.recv(1 << 16):
         got += part

@@ -48,15 +48,15 @@ def talk(served: Served, path: str = "/ws", **more) -> ClientConnection:
     return connect(ws(served) + path, open_timeout=PATIENCE_S, close_timeout=PATIENCE_S, **more)
 
 
-def heard(client: ClientConnection) -> bytes:
-    said = client.recv(PATIENCE_S)
-    return said if isinstance(said, bytes) else said.encode()
+def received(client: ClientConnection) -> bytes:
+    data = client.recv(PATIENCE_S)
+    return data if isinstance(data, bytes) else data.encode()
 
 
 def until(client: ClientConnection, wanted: bytes) -> bytes:
     got = b""
     while wanted not in got:
-        got += heard(client)
+        got += received(client)
     return got
 
 
@@ -83,7 +83,7 @@ def test_the_newest_subprotocol_of_both_is_chosen_and_none_is_allowed(home, path
     with talk(home, path, subprotocols=offered) as client:
         assert client.subprotocol == chosen
         client.send(CONNECT)
-        answer = heard(client)
+        answer = received(client)
         assert answer.startswith(b"CONNECTED\n")
         assert b"\nversion:1.2\n" in answer
 
@@ -140,10 +140,10 @@ def test_disconnect_ends_with_its_receipt_and_a_normal_close(home):
 
 
 @pytest.mark.rows("Q9")
-def test_a_broken_frame_is_told_and_ends_it(home):
+def test_a_broken_frame_is_reported_and_ends_the_session(home):
     with talk(home) as client:
         client.send("NONSENSE\n\n\0")
-        assert heard(client).startswith(b"ERROR\nmessage:Bad command")
+        assert received(client).startswith(b"ERROR\nmessage:Bad command")
         with pytest.raises(ConnectionClosed):
             client.recv(PATIENCE_S)
 
@@ -161,7 +161,7 @@ def test_a_message_above_the_bound_is_cut_off_with_1009_before_it_is_there(home)
 
 
 @pytest.mark.rows("Q9")
-def test_the_largest_body_goes_through(home):
+def test_the_largest_body_is_delivered(home):
     body = b"x" * BODY_BYTES_MAX
     with talk(home, max_size=None) as client:
         client.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/topic/large", receipt="s"))
@@ -204,10 +204,10 @@ def test_the_key_comes_in_the_connect_frame(tmp_path):
         home.run(home.node.broker.put_key(made.key))
         with talk(home) as client:
             client.send(frame("CONNECT", accept_version="1.2", host="/", login="page", passcode=made.token))
-            assert heard(client).startswith(b"CONNECTED")
+            assert received(client).startswith(b"CONNECTED")
         with talk(home) as client:
             client.send(frame("CONNECT", accept_version="1.2", host="/", login="page", passcode="wk_no"))
-            assert heard(client).startswith(b"ERROR\nmessage:Bad CONNECT")
+            assert received(client).startswith(b"ERROR\nmessage:Bad CONNECT")
 
 
 @pytest.mark.rows("Q9", "Q13")
@@ -229,7 +229,7 @@ def test_over_tls(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_whoever_reads_nothing_gets_no_more_than_its_transport_holds_and_others_go_on(tmp_path):
+def test_a_client_that_reads_nothing_gets_no_more_than_its_transport_holds_and_others_continue(tmp_path):
     stomp = StompSection(write_s=1.0)
     with node(tmp_path / "data", stomp=stomp) as home, talk(home) as good:
         lazy = upgraded(home)
@@ -243,14 +243,14 @@ def test_whoever_reads_nothing_gets_no_more_than_its_transport_holds_and_others_
         good.send(frame("SEND", b"through", destination="/topic/small"))
         until(good, b"through\0")
         sessions = sessions_of(home)
-        eventually(lambda: sessions.cut_off_counts["nothing read"] == 1)  # the one that reads nothing goes
+        eventually(lambda: sessions.cut_off_counts["nothing read"] == 1)  # the client that reads nothing is cut off
         good.send(frame("SEND", b"still", destination="/topic/small"))
         until(good, b"still\0")
         lazy.close()
 
 
 def upgraded(served: Served) -> socket.socket:
-    """A WebSocket by hand."""
+    """Open a WebSocket by hand."""
     client = socket.create_connection(("127.0.0.1", served.node.port), timeout=PATIENCE_S)
     client.sendall(UPGRADE)
     assert client.recv(4_096).startswith(b"HTTP/1.1 101 ")
@@ -258,7 +258,7 @@ def upgraded(served: Served) -> socket.socket:
 
 
 def announced(size: int, here: bytes) -> bytes:
-    """A binary frame of that size, of which only the beginning is here."""
+    """Return the beginning of a binary frame of that size."""
     return bytes([0x82, 0xFF]) + size.to_bytes(8, "big") + bytes(4) + here
 
 
@@ -283,13 +283,13 @@ def test_half_a_frame_for_ever_is_cut_off(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_whoever_never_says_connect_is_told_and_cut_off(tmp_path):
+def test_a_client_that_never_sends_connect_gets_an_error_and_is_cut_off(tmp_path):
     with node(tmp_path / "data", stomp=StompSection(login_s=0.5)) as home, upgraded(home) as client:
         assert b"ERROR\nmessage:no login" in rest_of(client)
 
 
 @pytest.mark.rows("Q9")
-def test_of_those_who_hold_memory_with_half_a_frame_the_largest_goes(tmp_path):
+def test_of_clients_that_hold_memory_with_half_a_frame_the_largest_is_cut_off(tmp_path):
     with node(tmp_path / "data", stomp=StompSection(held_bytes=1 << 20)) as home, ExitStack() as stack:
         small, large = (stack.enter_context(upgraded(home)) for _ in range(2))
         small.sendall(announced(1_000_000, b"x" * 400_000))
@@ -301,7 +301,7 @@ def test_of_those_who_hold_memory_with_half_a_frame_the_largest_goes(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_a_closing_node_says_goodbye(tmp_path):
+def test_a_closing_node_sends_a_close_frame(tmp_path):
     with ExitStack() as stack:
         with node(tmp_path / "data") as home:
             client = stack.enter_context(talk(home))

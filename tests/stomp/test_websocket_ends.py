@@ -22,11 +22,11 @@ BACKLOG, BODY = 150, b"z" * 100_000
 
 
 def masked(opcode: int, data: bytes) -> bytes:
-    """A frame of a client, whole."""
+    """Return a frame of a client, whole."""
     return bytes([0x80 | opcode, 0xFF]) + len(data).to_bytes(8, "big") + bytes(4) + data
 
 
-def said(*frames: bytes) -> bytes:
+def messages(*frames: bytes) -> bytes:
     return masked(2, b"".join(frames))
 
 
@@ -46,8 +46,8 @@ def only(home: Served) -> WebSocket:
     return next(iter(transports_of(home).sockets.open))
 
 
-def heard(client: socket.socket, wanted: bytes) -> bytes:
-    """All that comes until something is in it."""
+def received(client: socket.socket, wanted: bytes) -> bytes:
+    """Return all that comes until something is in it."""
     got = b""
     while wanted not in got:
         part = client.recv(65_536)
@@ -57,7 +57,7 @@ def heard(client: socket.socket, wanted: bytes) -> bytes:
 
 
 def backlog(home: Served) -> None:
-    """Messages in a queue, more than a connection takes at once."""
+    """Publish messages to a queue, more than a connection takes at once."""
     with talk(home) as client:
         client.send(CONNECT)
         until(client, b"CONNECTED")
@@ -68,15 +68,15 @@ def backlog(home: Served) -> None:
 
 
 def lazy(home: Served) -> socket.socket:
-    """Subscribed to the backlog, and given all that it can take without reading."""
+    """Subscribe to the backlog, and get all that the client can take without reading."""
     client = upgraded(home)
-    client.sendall(said(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/much", ack="auto")))
+    client.sendall(messages(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/much", ack="auto")))
     eventually(lambda: only(home)._session.was_write_paused)
     return client
 
 
 def left(home: Served, wanted: int) -> int:
-    """Messages that are still in the backlog, until so many have come; they are taken."""
+    """Take messages that are still in the backlog, until so many have come; return how many."""
     found = 0
     with talk(home, max_size=None) as client:
         client.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/queue/much", ack="auto"))
@@ -122,7 +122,7 @@ def test_a_node_that_stops_loses_nothing_of_a_backlog(tmp_path):
 @pytest.mark.rows("Q9")
 def test_a_transport_that_is_closing_is_given_nothing(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        client.sendall(said(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/q", ack="auto")))
+        client.sendall(messages(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/q", ack="auto")))
         session = only(home)._session
         eventually(lambda: bool(session.subscriptions))
         rooms: list[int] = []
@@ -141,10 +141,10 @@ def test_a_transport_that_is_closing_is_given_nothing(tmp_path):
 @pytest.mark.rows("Q9")
 def test_receipts_of_what_is_stored_come_before_the_goodbye(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        client.sendall(said(CONNECT, frame("SEND", b"x", destination="/queue/q", receipt="first")))
+        client.sendall(messages(CONNECT, frame("SEND", b"x", destination="/queue/q", receipt="first")))
         socket = only(home)
-        assert b"receipt-id:first\n" in heard(client, b"receipt-id:first\n")
-        data = said(*(frame("SEND", b"x", destination="/queue/q", receipt=str(each)) for each in range(50)))
+        assert b"receipt-id:first\n" in received(client, b"receipt-id:first\n")
+        data = messages(*(frame("SEND", b"x", destination="/queue/q", receipt=str(each)) for each in range(50)))
 
         def stop() -> None:
             socket.data_received(data)
@@ -157,13 +157,13 @@ def test_receipts_of_what_is_stored_come_before_the_goodbye(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_what_comes_with_a_close_is_heard(tmp_path):
+def test_frames_that_come_with_a_close_are_read(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
         socket = only(home)
         with talk(home) as other:
             other.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/topic/t", receipt="s"))
             until(other, b"receipt-id:s\n")
-            data = said(CONNECT, frame("SEND", b"bye", destination="/topic/t")) + control(8, b"\x03\xe8")
+            data = messages(CONNECT, frame("SEND", b"bye", destination="/topic/t")) + control(8, b"\x03\xe8")
             in_loop(home, lambda: socket.data_received(data))
             until(other, b"\n\nbye\0")
             rest_of(client)
@@ -198,10 +198,10 @@ class Broken:
         raise RuntimeError("broken")
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def abort(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.rows("Q9")
@@ -224,10 +224,10 @@ def test_a_large_message_is_fed_in_pieces_and_what_waits_is_counted(tmp_path):
     small = frame("SEND", destination="/topic/nobody")
     slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        client.sendall(said(CONNECT))
+        client.sendall(messages(CONNECT))
         socket = only(home)
         eventually(lambda: hasattr(socket._session, "host"))
-        data = said(slow, small * 30_000, frame("SEND", destination="/topic/nobody", receipt="end"))
+        data = messages(slow, small * 30_000, frame("SEND", destination="/topic/nobody", receipt="end"))
         seen: list[int] = []
 
         def feed() -> None:
@@ -240,7 +240,7 @@ def test_a_large_message_is_fed_in_pieces_and_what_waits_is_counted(tmp_path):
         waiting, held, of_all = seen
         assert WAITING_MAX < waiting <= WAITING_MAX + FEED_BYTES // len(small) + 1
         assert held == of_all > len(data) - (WAITING_MAX + 1) * len(small) - 2 * FEED_BYTES
-        heard(client, b"receipt-id:end\n")
+        received(client, b"receipt-id:end\n")
         eventually(lambda: transports_of(home).sockets.unparsed_bytes == 0)
 
 
@@ -249,8 +249,8 @@ def test_of_many_pings_the_last_is_answered(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
         socket = only(home)
         pings = b"".join(control(9, b"ping%03d" % each) for each in range(200))
-        in_loop(home, lambda: socket.data_received(pings + said(CONNECT)))
-        got = heard(client, b"CONNECTED")
+        in_loop(home, lambda: socket.data_received(pings + messages(CONNECT)))
+        got = received(client, b"CONNECTED")
         assert got.count(b"ping") == 1
         assert got.startswith(b"\x8a\x07ping199")
 
@@ -267,9 +267,9 @@ def test_pings_of_a_client_that_reads_nothing_are_not_read_for_ever(tmp_path):
 @pytest.mark.rows("Q9")
 def test_each_part_of_a_fragment_is_a_sign_of_life(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        client.sendall(said(frame("CONNECT", accept_version="1.2", host="/", heart_beat="500,0")))
+        client.sendall(messages(frame("CONNECT", accept_version="1.2", host="/", heart_beat="500,0")))
         rest = frame("SEND", b"x" * 100, destination="/topic/slow", receipt="end")
-        whole = said(rest)
+        whole = messages(rest)
         until_s = time.monotonic() + 4.0  # several times what is agreed
         client.sendall(whole[:20])
         at = 20
@@ -278,5 +278,5 @@ def test_each_part_of_a_fragment_is_a_sign_of_life(tmp_path):
             at += 1
             time.sleep(0.05)
         client.sendall(whole[at:])
-        heard(client, b"receipt-id:end\n")
+        received(client, b"receipt-id:end\n")
         assert not sessions_of(home).cut_off_counts

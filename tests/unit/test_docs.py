@@ -156,5 +156,5 @@ def test_the_page_of_semantics_names_every_value_of_a_setting():
     assert [word for word in words if f"`{word}`" not in page and f'"{word}"' not in page] == []
 
 
-def test_the_topic_says_how_large_a_body_may_be():
+def test_the_topic_bounds_the_size_of_a_body():
     assert f"up to {limits.PAYLOAD_BYTES_MAX >> 20} MiB" in (Topic.__doc__ or "")

@@ -1,4 +1,4 @@
-"""A class name means one thing in the whole package."""
+"""A class name means one thing in the whole package, and names in the tests have no words for persons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "wherry"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "wherry"
+
+PERSONS = re.compile(
+    r"(?:^|_)(?:who|whoever|(?:some|any|no|every)body|someone|told|tells?|sa(?:id|ys?)|hea(?:rd|rs?))(?:_|$)"
+)
+"""Words for persons in names of programs, where CONTRIBUTING asks for client, consumer, send, return, report."""
 
 SAME_ROLE = {
     "Bounds": "the limits of one server, or of the connections of the client",
@@ -36,3 +42,13 @@ def test_a_class_name_means_one_thing():
     twice = {name: places for name, places in modules.items() if len(places) > 1}
     assert {name: places for name, places in twice.items() if name not in SAME_ROLE} == {}
     assert SAME_ROLE.keys() - twice.keys() == set(), "unique by now: remove it from the list"
+
+
+def test_a_name_in_tests_and_benchmarks_has_no_word_for_a_person():
+    paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    names = [
+        name
+        for path in paths
+        for name in re.findall(r"^ *(?:async )?(?:def|class) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert [name for name in names if PERSONS.search(name)] == []

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 THEIRS = {"pytest", "pandas", "opentelemetry"}
-"""Loaded only by those who have them; the last one is many packages under one name."""
+"""Loaded only where they are installed; the last one is many packages under one name."""
 
 
 def named(requirements: list[str]) -> set[str]:
@@ -24,7 +24,7 @@ def named(requirements: list[str]) -> set[str]:
 
 
 def imported() -> dict[str, Path]:
-    """Every module of others that the package imports, and a file that does."""
+    """Return every foreign module that the package imports, with a file that does."""
     found: dict[str, Path] = {}
     for path in (ROOT / "src/wherry").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -55,7 +55,7 @@ def test_one_install_brings_everything_that_is_imported():
 
 
 @pytest.mark.rows("Q1")
-def test_it_is_small_and_says_what_it_is_not_for():
+def test_the_package_is_small_and_documents_what_it_is_not_for():
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, wherry; print(*sys.modules)"], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -1,4 +1,4 @@
-"""The public names of the package, held by a test: a name that goes or comes is a decision, not an accident."""
+"""The public names of the package, held by a test: to add or remove one is a decision, not an accident."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_every_error_has_a_code_of_its_own_and_one_base():
     assert len(set(codes)) == len(codes) > 15
 
 
-def test_importing_it_loads_nothing_before_it_is_needed():
+def test_importing_the_package_loads_no_module_before_its_use():
     code = "import sys, wherry, wherry.client.pytest_plugin; print('pyarrow' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,4 +1,4 @@
-"""docs/promises.md and the tests tell the same story.
+"""docs/promises.md and the tests name the same rows.
 
 The markers are read from the source of the tests, not from what pytest collected, so that the answer is the same when
 only one test is run.
@@ -88,7 +88,7 @@ def test_every_done_row_has_a_test():
 
 
 def test_no_test_is_long_as_a_whole():
-    """Else its rows, or what only it shows, would be shown by `make test-long` alone."""
+    """Check each marker, since `make test-long` alone would show the rows of a test that is long as a whole."""
     marked = re.compile(r"^(@pytest\.mark\.long|pytestmark\b.*\blong)\b", re.MULTILINE)
     paths = (ROOT / "tests").rglob("test_*.py")
     assert [path.name for path in paths if marked.search(path.read_text(encoding="utf-8"))] == []

@@ -27,14 +27,14 @@ _NUMBER = struct.Struct("<q")
 
 
 async def many_produce(port: int, count: int) -> AsyncIterator[Found]:
-    """XADD from many tasks, each over a connection of its own."""
+    """Send XADD from many tasks, each over a connection of its own."""
     async with redis.asyncio.Redis(port=port) as client:
         yield None
         yield {"confirm": await crowd.produce(count, lambda: client.xadd(STREAM, {"m": message()}))}
 
 
 async def many_consume(port: int, count: int) -> AsyncIterator[Found]:
-    """XREADGROUP by many consumers, each over a connection of its own; XACK message by message."""
+    """Send XREADGROUP by many consumers, each over a connection of its own; XACK message by message."""
     arrivals = crowd.Arrivals(count)
     async with redis.asyncio.Redis(port=port) as client:
 
@@ -58,7 +58,7 @@ async def many_consume(port: int, count: int) -> AsyncIterator[Found]:
 
 
 def queues_produce(port: int, count: int, queues: str) -> Iterator[Found]:
-    """XADD to one stream after the other, at an even pace."""
+    """Send XADD to one stream after the other, at an even pace."""
     with redis.Redis(port=port) as client:
         yield None
         for number, _ in enumerate(paced(count, RATE)):
@@ -67,7 +67,7 @@ def queues_produce(port: int, count: int, queues: str) -> Iterator[Found]:
 
 
 def queues_consume(port: int, count: int, queues: str) -> Iterator[Found]:
-    """XREADGROUP of all streams at once; XACK message by message."""
+    """Send XREADGROUP of all streams at once; XACK message by message."""
     ages: list[float] = []
     names = [queue(number) for number in range(int(queues))]
     with redis.Redis(port=port) as client:
@@ -88,7 +88,7 @@ def queues_consume(port: int, count: int, queues: str) -> Iterator[Found]:
 
 
 def delays_produce(port: int, count: int) -> Iterator[Found]:
-    """ZADD with the due time as score, in random order, a thousand in a pipeline."""
+    """Send ZADD with the due time as score, in random order, a thousand in a pipeline."""
     with redis.Redis(port=port) as client:
         yield None
         now_ns = time.monotonic_ns()
@@ -114,10 +114,10 @@ def delays_consume(port: int, count: int) -> Iterator[Found]:
 
 
 def priority_produce(port: int, count: int) -> Iterator[Found]:
-    """ZADD with a random priority as score, a thousand in a pipeline."""
+    """Send ZADD with a random priority as score, a thousand in a pipeline."""
     chance = random.Random(7)
     with redis.Redis(port=port) as client:
-        # Each member of a sorted set is there once: the number makes it another.
+        # A sorted set has each member once: the number makes each message another member.
         members = [(_NUMBER.pack(number) + message()[8:], chance.randrange(PRIORITIES)) for number in range(count)]
         yield None
         _add(client, "ranked", members)
@@ -125,7 +125,7 @@ def priority_produce(port: int, count: int) -> Iterator[Found]:
 
 
 def priority_consume(port: int, count: int) -> Iterator[Found]:
-    """ZPOPMIN of a thousand: what is popped is gone, so there is nothing to ack."""
+    """Send ZPOPMIN of a thousand: what is popped is gone, so there is nothing to ack."""
     with redis.Redis(port=port) as client:
         yield None
         while count > 0:
@@ -148,7 +148,7 @@ def _add(client: redis.Redis, name: str, members: list[tuple[bytes, int]]) -> No
 
 
 async def fanout_produce(port: int, count: int, channel: str) -> AsyncIterator[Found]:
-    """PUBLISH, in pipelines: one by one each would wait for its answer, which tells nothing about subscribers."""
+    """Send PUBLISH in pipelines: one by one each would wait for its answer, which has nothing about subscribers."""
     async with redis.asyncio.Redis(port=port) as client:
         yield None
         for base in range(0, count, PULL):
@@ -160,7 +160,7 @@ async def fanout_produce(port: int, count: int, channel: str) -> AsyncIterator[F
 
 
 async def fanout_consume(port: int, count: int, channel: str) -> AsyncIterator[Found]:
-    """SUBSCRIBE by several subscribers, each over a connection of its own."""
+    """Send SUBSCRIBE by several subscribers, each over a connection of its own."""
     arrivals = crowd.Arrivals(count * SUBSCRIBERS)
     async with redis.asyncio.Redis(port=port) as client:
 

@@ -196,7 +196,7 @@ async def transient_consume(port: int, count: int, topic: str) -> AsyncIterator[
     async with connected(port) as client, client.consumer(topic, SUBSCRIPTION) as consumer:
         messages = aiter(consumer)
         await client.publish(topic, message())
-        await anext(messages)  # it has joined
+        await anext(messages)  # the consumer has joined
         yield None
         async for each in messages:
             assert len(each.payload) == SIZE

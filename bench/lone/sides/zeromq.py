@@ -22,7 +22,7 @@ def _socket(context: Any, kind: int) -> Any:
 
 
 def transient_produce(port: int, count: int, subject: str) -> Iterator[Found]:
-    """PUSH message by message."""
+    """Push message by message."""
     with zmq.Context() as context, _socket(context, zmq.PUSH) as socket:
         socket.bind(f"tcp://127.0.0.1:{port}")
         yield None
@@ -32,7 +32,7 @@ def transient_produce(port: int, count: int, subject: str) -> Iterator[Found]:
 
 
 def transient_consume(port: int, count: int, subject: str) -> Iterator[Found]:
-    """PULL message by message."""
+    """Pull message by message."""
     with zmq.Context() as context, _socket(context, zmq.PULL) as socket:
         socket.connect(f"tcp://127.0.0.1:{port}")
         yield None
@@ -42,7 +42,7 @@ def transient_consume(port: int, count: int, subject: str) -> Iterator[Found]:
 
 
 def fanout_produce(port: int, count: int, subject: str) -> Iterator[Found]:
-    """Publish message by message, by an XPUB: a PUB that is told of its subscribers, so that it begins with all."""
+    """Publish message by message, by an XPUB: a PUB that gets word of its subscribers, so that it begins with all."""
     with zmq.Context() as context, _socket(context, zmq.XPUB) as socket:
         socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         socket.bind(f"tcp://127.0.0.1:{port}")
@@ -55,7 +55,7 @@ def fanout_produce(port: int, count: int, subject: str) -> Iterator[Found]:
 
 
 def fanout_consume(port: int, count: int, subject: str) -> Iterator[Found]:
-    """SUB several times; each has a connection of its own."""
+    """Subscribe several times; each SUB has a connection of its own."""
     with zmq.Context() as context:
         poller, left = zmq.Poller(), count * SUBSCRIBERS
         sockets = [_socket(context, zmq.SUB) for _ in range(SUBSCRIBERS)]

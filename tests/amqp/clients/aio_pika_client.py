@@ -34,7 +34,7 @@ GONE = (below.ChannelInvalidStateError, below.ConnectionClosed, below.ChannelClo
 
 
 def as_refused(fault: BaseException) -> Refused | None:
-    """What the server closed, in the words of the port."""
+    """Return what the server closed, in the words of the port."""
     for kind, (scope, code) in CODES.items():
         if isinstance(fault, kind):
             return Refused(scope, code, " ".join(map(str, fault.args)))
@@ -44,7 +44,7 @@ def as_refused(fault: BaseException) -> Refused | None:
 
 
 def as_message(found: Any, **fields: Any) -> Message:
-    """A message with the properties that were set."""
+    """Return a message with the properties that were set."""
     names = ("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id", "type")
     properties = {name: getattr(found, name) for name in (*names, "user_id", "app_id")}
     properties["headers"] = dict(found.headers) or None
@@ -65,7 +65,7 @@ def as_message(found: Any, **fields: Any) -> Message:
 
 
 def as_sent(body: bytes, properties: dict[str, Any]) -> aio_pika.Message:
-    """A message to be published."""
+    """Return a message to be published."""
     if "expiration" in properties:
         properties["expiration"] = int(properties["expiration"]) / 1000
     return aio_pika.Message(body, **properties)
@@ -218,8 +218,8 @@ class AioPikaChannel(Channel):
 
         return self._do(publish())
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
-        self._do(self._channel.set_qos(count, global_=everyone))
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
+        self._do(self._channel.set_qos(count, global_=whole_channel))
 
     def consume(
         self,
@@ -309,7 +309,7 @@ class AioPikaConnection(Connection):
 
 
 async def connected(address: Address) -> Any:
-    """A connection of aio-pika."""
+    """Open a connection of aio-pika."""
     return await aio_pika.connect(
         host=address.host,
         port=address.port,

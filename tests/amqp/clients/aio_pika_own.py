@@ -200,7 +200,7 @@ def a_thousand_publishes_at_once(scene: Scene) -> None:
     in_loop(scene, work)
 
 
-@scenario(only_here=True)  # RabbitMQ ends the connection if its answer to the close was faster than the acks
+@scenario(only_here=True)  # RabbitMQ ends the connection if it answers the close before the acks reach the server
 def handlers_that_ack_while_the_channel_is_closed_lose_no_connection(scene: Scene) -> None:
     async def once(connection: Any, queue: str) -> None:
         channel = await connection.channel()

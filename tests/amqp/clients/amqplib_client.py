@@ -1,4 +1,4 @@
-"""amqplib of node: a process that does what it is told, one call after the other; see `node/driver.js`."""
+"""amqplib of node: a process that carries out one call after the other; see `node/driver.js`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def as_refused(found: dict[str, Any]) -> Refused:
 
 
 def as_message(found: dict[str, Any]) -> Message:
-    """A message with the properties that were set."""
+    """Return a message with the properties that were set."""
     fields, properties = found["fields"], found["properties"]
     return Message(
         body=base64.b64decode(found["body"]),
@@ -60,7 +60,7 @@ def as_message(found: dict[str, Any]) -> Message:
 
 
 class Servant:
-    """The process, and who waits for which answer."""
+    """The process, and which call waits for which answer."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -81,11 +81,11 @@ class Servant:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said = json.loads(line)
-            if "number" in said:
-                self._waiting.pop(said["number"]).put(said)
+            found = json.loads(line)
+            if "number" in found:
+                self._waiting.pop(found["number"]).put(found)
             else:
-                self.channels[said["channel"]].hear(said)
+                self.channels[found["channel"]].take_event(found)
 
     def do(self, call: str, **rest: Any) -> Any:
         """Do it; what comes of it."""
@@ -93,11 +93,11 @@ class Servant:
         box = self._waiting[number] = queue.SimpleQueue()
         assert self._process.stdin is not None
         print(json.dumps({"call": call, "number": number, **rest}), file=self._process.stdin, flush=True)
-        said = box.get(timeout=3 * PATIENCE_S)
-        if said.get("refusal") is not None:
-            raise as_refused(said["refusal"])
-        assert "error" not in said, said["error"]
-        return said["result"]
+        found = box.get(timeout=3 * PATIENCE_S)
+        if found.get("refusal") is not None:
+            raise as_refused(found["refusal"])
+        assert "error" not in found, found["error"]
+        return found["result"]
 
 
 class AmqpLibChannel(Channel):
@@ -115,16 +115,16 @@ class AmqpLibChannel(Channel):
     def _do(self, call: str, **rest: Any) -> Any:
         return self._servant.do(call, id=self._id, **rest)
 
-    def hear(self, said: dict[str, Any]) -> None:
-        """What the servant says unasked."""
-        if said["event"] == "arrived":
-            self.arrived.append(as_message(said["message"]))
-        elif said["event"] == "returned":
-            self.returned.append(as_message(said["message"]))
-        elif said["event"] == "cancelled":
-            self.cancelled.append(said["tag"])
-        elif said["refusal"] is not None:
-            self._why = as_refused(said["refusal"])
+    def take_event(self, found: dict[str, Any]) -> None:
+        """Take an event that the process sends by itself."""
+        if found["event"] == "arrived":
+            self.arrived.append(as_message(found["message"]))
+        elif found["event"] == "returned":
+            self.returned.append(as_message(found["message"]))
+        elif found["event"] == "cancelled":
+            self.cancelled.append(found["tag"])
+        elif found["refusal"] is not None:
+            self._why = as_refused(found["refusal"])
 
     def pump(self, seconds: float) -> None:
         waits = (self.arrived, self.returned, self.cancelled)
@@ -209,8 +209,8 @@ class AmqpLibChannel(Channel):
         outcomes: list[bool] = self._do("publish", exchange=exchange, key=key, bodies=packed, options=options)
         return outcomes
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
-        self._do("qos", count=count, everyone=everyone)
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
+        self._do("qos", count=count, wholeChannel=whole_channel)
 
     def consume(
         self,

@@ -25,7 +25,7 @@ CLIENTS = {
 
 
 def values_around(fault: Exception) -> str:
-    """What the names of a scenario stood for when it failed."""
+    """Return the values of the names of a scenario when it failed."""
     frames = [frame for frame, _ in traceback.walk_tb(fault.__traceback__) if frame.f_globals is not globals()]
     return (
         "".join(f"  {name} = {reprlib.repr(value)}\n" for name, value in frames[0].f_locals.items()) if frames else ""
@@ -33,7 +33,7 @@ def values_around(fault: Exception) -> str:
 
 
 def run(client: Client, address: Address, name: str) -> str | None:
-    """How it failed, if it did."""
+    """Run a scenario; return how it failed, or None."""
     scene = Scene(client, address)
     try:
         SCENARIOS[name].run(scene)
@@ -45,7 +45,7 @@ def run(client: Client, address: Address, name: str) -> str | None:
 
 
 def main() -> None:
-    """Run what is asked for, until nobody asks any more."""
+    """Run each scenario that a line of input asks for, until the input ends."""
     name, url = sys.argv[1:]
     assert everything.MODULES
     answers, sys.stdout = sys.stdout, sys.stderr

@@ -13,7 +13,7 @@ from tests.amqp.scenarios.registry import Scene, scenario
 
 
 def connection_to(scene: Scene, **options: Any) -> Connection:
-    """A connection of kombu."""
+    """Open a connection of kombu."""
     at = scene.address
     return Connection(
         hostname=at.host,
@@ -27,7 +27,7 @@ def connection_to(scene: Scene, **options: Any) -> Connection:
 
 
 def drained(connection: Connection, found: list[Any], count: int) -> None:
-    """Until so many messages came, or none comes any more."""
+    """Wait until so many messages came, or none comes any more."""
     with suppress(socket.timeout, TimeoutError):
         while len(found) < count:
             connection.drain_events(timeout=10)
@@ -222,7 +222,7 @@ def a_wrong_password_is_an_access_refused(scene: Scene) -> None:
     connection.password = "wrong"
     try:
         connection.connect()
-    except connection.channel_errors as fault:  # so says py-amqp, though there is no channel yet
+    except connection.channel_errors as fault:  # py-amqp raises an error of a channel, though there is no channel yet
         assert fault.reply_code == 403
     else:
         raise AssertionError("it was let in")

@@ -1,7 +1,7 @@
-"""`ledger.py produce|consume URL QUEUE FILE`: publishes, or consumes, until it is ended; writes down what it was told.
+"""`ledger.py produce|consume URL QUEUE FILE`: publishes, or consumes, until it is ended; writes down what it received.
 
-It comes back by itself when the server goes away. Each line of the file is flushed before the next message is asked
-for: `stored N` for a publish that was confirmed, `got N AGAIN` for a delivery, `acked N` once its ack is on its way.
+It connects again when the server ends. Each line of the file is flushed before the next message is asked for: `stored
+N` for a publish that was confirmed, `got N AGAIN` for a delivery, `acked N` once its ack is sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def produce(channel: BlockingChannel, queue: str, numbers: itertools.count[int], ledger: TextIO) -> None:
-    """A number that was not confirmed is not used again: it may be there or not."""
+    """Publish numbers; one that was not confirmed is not used again: it may be there or not."""
     channel.confirm_delivery()
     lasting = pika.BasicProperties(delivery_mode=2)
     for number in numbers:

@@ -14,7 +14,7 @@ from tests.amqp.clients.port import Address, Channel, Client, Connection, Declar
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """What the server closed, in the words of the port."""
+    """Raise what the server closed, in the words of the port."""
     try:
         yield
     except (exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError) as fault:
@@ -26,14 +26,14 @@ def translated() -> Iterator[None]:
 
 
 def as_refused(scope: str, words: tuple[Any, ...]) -> Refused:
-    """pika guesses, and keeps the code in a text."""
+    """Make a refusal of pika's words: pika guesses, and keeps the code in a text."""
     text = " ".join(str(word) for word in words)
     found = next((code for code in (403, 530, 402) if f"({code})" in text), 0)
     return Refused(scope, found, text)
 
 
 def as_message(properties: Any, body: bytes, **fields: Any) -> Message:
-    """A message with the properties that were set."""
+    """Return a message with the properties that were set."""
     names = [name for name in vars(pika.BasicProperties()) if getattr(properties, name) is not None]
     return Message(body=body, properties={name: getattr(properties, name) for name in names}, **fields)
 
@@ -80,7 +80,7 @@ class PikaChannel(Channel):
         with translated():
             self._connection.process_data_events(seconds)
             if self._channel.is_closed:
-                raise self._channel._closing_reason  # there is no public way to it
+                raise self._channel._closing_reason  # pika has no public way to the reason
 
     def close(self) -> None:
         self._channel.close()
@@ -142,9 +142,9 @@ class PikaChannel(Channel):
     def publish_all(self, exchange: str, key: str, bodies: list[bytes]) -> list[bool]:
         raise NotImplementedError("a blocking channel waits for each; see pika_own")
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
         with translated():
-            self._channel.basic_qos(prefetch_count=count, global_qos=everyone)
+            self._channel.basic_qos(prefetch_count=count, global_qos=whole_channel)
 
     def consume(
         self,
@@ -241,7 +241,7 @@ class PikaConnection(Connection):
 
 
 def parameters(address: Address) -> pika.ConnectionParameters:
-    """The address as pika takes it."""
+    """Return the address as pika takes it."""
     return pika.ConnectionParameters(
         address.host,
         address.port,

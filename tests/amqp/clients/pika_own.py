@@ -12,7 +12,7 @@ from tests.amqp.scenarios.registry import Scene, scenario
 
 
 def looped(scene: Scene, begin: Any, *, patience_s: float = 20) -> None:
-    """A connection with pika's own loop. `begin` gets a channel, and a function that ends it all."""
+    """Run a connection with pika's own loop. `begin` gets a channel, and a function that ends the loop."""
     faults: list[Any] = []
 
     def end(fault: Any = None) -> None:
@@ -166,7 +166,7 @@ def a_url_with_everything_in_it(scene: Scene) -> None:
 
 
 @scenario()
-def a_channel_stops_the_flow_and_lets_it_go(scene: Scene) -> None:
+def a_channel_stops_and_resumes_the_flow(scene: Scene) -> None:
     with pika.BlockingConnection(parameters(scene.address)) as connection:
         assert connection.channel().flow(True) is True
 

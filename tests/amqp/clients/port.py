@@ -21,7 +21,7 @@ QUIET_S = 0.25
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker is, and as whom to come."""
+    """Where a broker is, and the user to log in as."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """The address in a URL; what it does not say is as RabbitMQ has it."""
+        """Return the address in a URL; what the URL leaves out is as RabbitMQ has it."""
         parts = urlsplit(url)
         return cls(
             host=parts.hostname or "127.0.0.1",
@@ -77,7 +77,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Declared:
-    """What the server says of a queue."""
+    """The server's answer to the declaration of a queue."""
 
     name: str
     messages: int
@@ -88,7 +88,7 @@ class Channel(ABC):
     """A channel. What the server closes raises `Refused` here, at the latest in the next call that has an answer."""
 
     adds: frozenset[str] = frozenset()
-    """The properties that the library sets though nobody said so."""
+    """The properties that the library sets by itself."""
 
     def __init__(self) -> None:
         self.arrived: deque[Message] = deque()
@@ -116,7 +116,7 @@ class Channel(ABC):
 
     @abstractmethod
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """How many messages went with it."""
+        """Delete a queue; return how many messages it had."""
 
     @abstractmethod
     def purge(self, name: str) -> int: ...
@@ -157,15 +157,15 @@ class Channel(ABC):
     def publish(
         self, exchange: str, key: str, body: bytes = b"", *, mandatory: bool = False, **properties: Any
     ) -> bool:
-        """Whether it was confirmed; True at once on a channel without confirms."""
+        """Publish; return whether it was confirmed, True at once on a channel without confirms."""
 
     @abstractmethod
     def publish_all(self, exchange: str, key: str, bodies: list[bytes]) -> list[bool]:
         """Publish without waiting between them, then wait for every confirm."""
 
     @abstractmethod
-    def qos(self, count: int, *, everyone: bool = False) -> None:
-        """Per consumer, or for everyone on the channel."""
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
+        """Bound unsettled messages per consumer, or for all consumers of the channel."""
 
     @abstractmethod
     def consume(
@@ -177,7 +177,7 @@ class Channel(ABC):
         exclusive: bool = False,
         arguments: dict[str, Any] | None = None,
     ) -> str:
-        """The tag of the new consumer; its messages come into `arrived`."""
+        """Consume, and return the tag of the new consumer; its messages come into `arrived`."""
 
     @abstractmethod
     def cancel(self, tag: str) -> None: ...
@@ -196,7 +196,7 @@ class Channel(ABC):
 
     @abstractmethod
     def recover(self) -> None:
-        """Everything unacknowledged goes back to its queue."""
+        """Return everything unacknowledged to its queue."""
 
     @abstractmethod
     def tx_select(self) -> None: ...
@@ -210,27 +210,27 @@ class Channel(ABC):
     # ------------------------------------------------------------------ the same for every client
 
     def next(self) -> Message:
-        """The next message that was delivered here."""
+        """Return the next message that was delivered here."""
         return self._awaited(self.arrived, "no message came")
 
     def take(self, count: int) -> list[Message]:
-        """The next so many messages."""
+        """Return the next so many messages."""
         return [self.next() for _ in range(count)]
 
     def bodies(self, count: int) -> list[bytes]:
-        """What the next so many messages say."""
+        """Return the bodies of the next so many messages."""
         return [message.body for message in self.take(count)]
 
     def next_returned(self) -> Message:
-        """The next message that came back to its publisher."""
+        """Return the next message that came back to its publisher."""
         return self._awaited(self.returned, "nothing was returned")
 
     def next_cancelled(self) -> str:
-        """The tag of the next consumer that the server cancelled."""
+        """Return the tag of the next consumer that the server cancelled."""
         return self._awaited(self.cancelled, "no consumer was cancelled")
 
     def is_quiet(self) -> bool:
-        """Whether nothing is delivered for a moment."""
+        """Return whether nothing is delivered for a moment."""
         end = time.monotonic() + QUIET_S
         while not self.arrived and time.monotonic() < end:
             self.pump(0.05)
@@ -244,14 +244,14 @@ class Channel(ABC):
         return box.popleft()
 
     def drain(self, queue: str) -> list[Message]:
-        """All that waits in a queue, taken out of it."""
+        """Take all messages that wait in a queue."""
         found = []
         while (message := self.get(queue, no_ack=True)) is not None:
             found.append(message)
         return found
 
     def count(self, queue: str) -> int:
-        """How many messages are ready in a queue."""
+        """Return how many messages are ready in a queue."""
         return self.declare_queue(queue, passive=True).messages
 
     def until_count(self, queue: str, messages: int) -> None:

@@ -17,7 +17,7 @@ from tests.amqp.clients.port import Address, Channel, Client, Connection, Declar
 
 @contextmanager
 def translated(*, opening: bool = False) -> Iterator[None]:
-    """What the server closed, in the words of the port. While a connection opens there is no channel to close."""
+    """Raise what the server closed, in the words of the port. While a connection opens there is no channel to close."""
     try:
         yield
     except exceptions.AMQPError as fault:
@@ -26,7 +26,7 @@ def translated(*, opening: bool = False) -> Iterator[None]:
 
 
 def as_message(found: amqp.Message, **fields: Any) -> Message:
-    """A message with the properties that were set."""
+    """Return a message with the properties that were set."""
     properties = dict(found.properties)
     properties["headers"] = properties.pop("application_headers", None)
     if isinstance(when := properties.get("timestamp"), datetime):
@@ -40,7 +40,7 @@ def as_message(found: amqp.Message, **fields: Any) -> Message:
 
 
 def arrived(found: amqp.Message) -> Message:
-    """A message that was delivered or got."""
+    """Return a message that was delivered or got."""
     info = found.delivery_info
     return as_message(
         found,
@@ -114,7 +114,7 @@ class PyAmqpChannel(Channel):
             if not internal:
                 self._channel.exchange_declare(name, kind, **terms)
                 return
-            # It has no parameter for it; the rest of the library does.
+            # `exchange_declare` of py-amqp has no parameter for `internal`; the rest of the library does.
             bits = (terms.get("passive"), terms.get("durable"), terms["auto_delete"], internal, False)
             self._channel.send_method(
                 spec.Exchange.Declare,
@@ -165,9 +165,9 @@ class PyAmqpChannel(Channel):
                 self._connection.drain_events(timeout=10)
         return [self._settled[tag] for tag in wanted]
 
-    def qos(self, count: int, *, everyone: bool = False) -> None:
+    def qos(self, count: int, *, whole_channel: bool = False) -> None:
         with translated():
-            self._channel.basic_qos(0, count, everyone)
+            self._channel.basic_qos(0, count, whole_channel)
 
     def consume(
         self,

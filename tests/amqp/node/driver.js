@@ -9,7 +9,7 @@ const own = require("./own.js");
 const connections = new Map();
 const channels = new Map();
 
-const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+const printLine = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -70,9 +70,9 @@ const calls = {
     channels.set(id, entry);
     channel.on("error", (error) => {
       entry.why = error;
-      say({ event: "closed", channel: id, refusal: refusal(error) });
+      printLine({ event: "closed", channel: id, refusal: refusal(error) });
     });
-    channel.on("return", (found) => say({ event: "returned", channel: id, message: message(found) }));
+    channel.on("return", (found) => printLine({ event: "returned", channel: id, message: message(found) }));
   },
 
   close: ({ id }) => open(id).close(),
@@ -101,13 +101,13 @@ const calls = {
     return Promise.all(sent);
   },
 
-  qos: ({ id, count, everyone }) => open(id).prefetch(count, everyone),
+  qos: ({ id, count, wholeChannel }) => open(id).prefetch(count, wholeChannel),
 
   async consume({ id, queue, options }) {
     let tag = null;
     const arrive = (found) => {
-      if (found === null) say({ event: "cancelled", channel: id, tag });
-      else say({ event: "arrived", channel: id, message: message(found) });
+      if (found === null) printLine({ event: "cancelled", channel: id, tag });
+      else printLine({ event: "arrived", channel: id, message: message(found) });
     };
     tag = (await open(id).consume(queue, arrive, options)).consumerTag;
     return tag;
@@ -143,12 +143,12 @@ async function reason(error, { id }) {
 async function answer({ call, number, ...rest }) {
   try {
     const result = await calls[call](rest);
-    say({ number, result: result === undefined ? null : result });
+    printLine({ number, result: result === undefined ? null : result });
   } catch (error) {
-    say({ number, refusal: await reason(error, rest), error: String(error && error.stack) });
+    printLine({ number, refusal: await reason(error, rest), error: String(error && error.stack) });
   }
 }
 
 const orders = readline.createInterface({ input: process.stdin });
 orders.on("line", (line) => void answer(JSON.parse(line)));
-orders.on("close", () => process.exit()); // nobody is there any more
+orders.on("close", () => process.exit()); // the test has ended

@@ -15,7 +15,7 @@ def a_connection_opens_and_closes(scene: Scene) -> None:
 
 
 @scenario()
-def the_server_says_what_it_can(scene: Scene) -> None:
+def the_server_names_its_capabilities(scene: Scene) -> None:
     properties = scene.connect().server_properties
     can = {name for name, yes in properties["capabilities"].items() if yes}
     assert can >= {

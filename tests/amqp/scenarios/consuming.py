@@ -1,4 +1,4 @@
-"""Consuming: what is handed out to whom, and what an ack, a nack or a silence does to it."""
+"""Consuming: which consumer gets which messages, and what an ack, a nack or a silence does to a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.amqp.scenarios.registry import Scene, refused, scenario
 
 
 def filled(scene: Scene, channel: Channel, count: int) -> str:
-    """A queue of the connection with the messages 0, 1, 2, …"""
+    """Make a queue of the connection with the messages 0, 1, 2, …"""
     queue = scene.queue(channel, exclusive=True)
     for number in range(count):
         channel.publish("", queue, str(number).encode())
@@ -79,7 +79,7 @@ def an_unknown_delivery_tag_is_refused(scene: Scene) -> None:
     ]
     for deed in deeds:
         channel = connection.channel()
-        with refused(406, says="unknown delivery tag 7"):
+        with refused(406, text="unknown delivery tag 7"):
             deed(channel)
             channel.qos(1)
 
@@ -91,7 +91,7 @@ def a_second_ack_is_refused(scene: Scene) -> None:
     message = channel.get(queue)
     assert message is not None
     channel.ack(message.tag)
-    with refused(406, says="unknown delivery tag 1"):
+    with refused(406, text="unknown delivery tag 1"):
         channel.ack(message.tag)
         channel.qos(1)
 
@@ -102,13 +102,13 @@ def an_ack_of_what_needs_none_is_refused(scene: Scene) -> None:
     queue = filled(scene, channel, 1)
     channel.consume(queue, no_ack=True)
     message = channel.next()
-    with refused(406, says="unknown delivery tag"):
+    with refused(406, text="unknown delivery tag"):
         channel.ack(message.tag)
         channel.qos(1)
 
 
 @scenario()
-def a_nack_brings_it_back_and_says_so(scene: Scene) -> None:
+def a_nacked_message_comes_back_marked_as_redelivered(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 1)
     channel.consume(queue)
@@ -144,7 +144,7 @@ def a_nack_of_multiple_brings_all_back_in_order(scene: Scene) -> None:
 
 
 @scenario()
-def a_reject_brings_it_back_or_drops_it(scene: Scene) -> None:
+def a_rejected_message_comes_back_or_is_dropped(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 1)
     channel.consume(queue)
@@ -215,10 +215,10 @@ def a_prefetch_counts_for_each_new_consumer_alone(scene: Scene) -> None:
 
 
 @scenario()
-def a_prefetch_for_everyone_bounds_the_channel(scene: Scene) -> None:
+def a_prefetch_for_the_whole_channel_bounds_the_channel(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 10)
-    channel.qos(3, everyone=True)
+    channel.qos(3, whole_channel=True)
     channel.consume(queue)
     channel.consume(queue)
     taken = channel.take(3)
@@ -233,7 +233,7 @@ def both_prefetches_hold_together(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 20)
     channel.qos(2)
-    channel.qos(3, everyone=True)
+    channel.qos(3, whole_channel=True)
     channel.consume(queue)
     channel.consume(queue)
     channel.take(3)
@@ -241,7 +241,7 @@ def both_prefetches_hold_together(scene: Scene) -> None:
 
 
 @scenario()
-def a_prefetch_does_not_bound_who_needs_no_ack(scene: Scene) -> None:
+def a_prefetch_does_not_bound_a_consumer_without_acks(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 10)
     channel.qos(1)
@@ -269,7 +269,7 @@ def what_needs_no_ack_is_gone_when_it_is_sent(scene: Scene) -> None:
     assert connection.channel().count(queue) == 0
 
 
-# ------------------------------------------------------------------------------------------------------------- whom
+# ------------------------------------------------------------------------------------------------------- which consumer
 
 
 @scenario()
@@ -307,11 +307,11 @@ def an_exclusive_consumer_is_alone(scene: Scene) -> None:
     channel = connection.channel()
     queue = scene.queue(channel, exclusive=True)
     tag = channel.consume(queue, exclusive=True)
-    with refused(403, says=f"queue '{queue}' in vhost '/' in exclusive use"):
+    with refused(403, text=f"queue '{queue}' in vhost '/' in exclusive use"):
         connection.channel().consume(queue)
     channel.cancel(tag)
     channel.consume(queue)
-    with refused(403, says="in exclusive use"):
+    with refused(403, text="in exclusive use"):
         connection.channel().consume(queue, exclusive=True)
 
 
@@ -372,7 +372,7 @@ def to_cancel_an_unknown_consumer_is_no_error(scene: Scene) -> None:
 
 
 @scenario()
-def a_consumer_hears_that_its_queue_was_deleted(scene: Scene) -> None:
+def a_consumer_is_cancelled_when_its_queue_is_deleted(scene: Scene) -> None:
     connection = scene.connect()
     channel = connection.channel()
     queue = scene.queue(channel)
@@ -386,7 +386,7 @@ def a_consumer_hears_that_its_queue_was_deleted(scene: Scene) -> None:
 
 
 @scenario()
-def a_get_takes_one_and_says_how_many_are_left(scene: Scene) -> None:
+def a_get_takes_one_and_returns_how_many_are_left(scene: Scene) -> None:
     channel = scene.channel()
     queue = filled(scene, channel, 3)
     got = [channel.get(queue) for _ in range(3)]

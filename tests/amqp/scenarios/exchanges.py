@@ -1,4 +1,4 @@
-"""Exchanges: of what types they are, what they are bound to, and where a message goes."""
+"""Exchanges: of what types they are, what they are bound to, and which queues get a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.amqp.scenarios.registry import Scene, refused, scenario
 
 
 def gets(channel: Channel, queue: str) -> list[bytes]:
-    """What a queue got so far. The channel has confirms: what was published has arrived."""
+    """Return what a queue got so far. The channel has confirms: what was published has arrived."""
     return [message.body for message in channel.drain(queue)]
 
 
@@ -26,19 +26,19 @@ def the_default_exchange_reaches_every_queue_by_name(scene: Scene) -> None:
 
 
 @scenario()
-def nobody_may_bind_to_or_delete_the_default_exchange(scene: Scene) -> None:
+def no_client_may_bind_to_or_delete_the_default_exchange(scene: Scene) -> None:
     connection = scene.connect()
     queue = scene.queue(connection.channel(), exclusive=True)
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         connection.channel().bind(queue, "", "key")
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         connection.channel().unbind(queue, "", queue)
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         connection.channel().delete_exchange("")
 
 
 @scenario()
-def a_direct_exchange_goes_by_the_key(scene: Scene) -> None:
+def a_direct_exchange_routes_by_the_key(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     exchange = scene.exchange(channel, "direct")
     one, two = scene.queue(channel, "one", exclusive=True), scene.queue(channel, "two", exclusive=True)
@@ -51,7 +51,7 @@ def a_direct_exchange_goes_by_the_key(scene: Scene) -> None:
 
 
 @scenario()
-def a_delivery_says_where_it_was_published(scene: Scene) -> None:
+def a_delivery_names_where_it_was_published(scene: Scene) -> None:
     channel = scene.channel()
     exchange = scene.exchange(channel, "topic")
     queue = scene.queue(channel, exclusive=True)
@@ -75,7 +75,7 @@ def two_bindings_bring_one_copy(scene: Scene) -> None:
 
 
 @scenario()
-def a_fanout_exchange_reaches_everybody(scene: Scene) -> None:
+def a_fanout_exchange_reaches_every_queue(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     exchange = scene.exchange(channel, "fanout")
     queues = [scene.queue(channel, f"queue{number}", exclusive=True) for number in range(10)]
@@ -109,7 +109,7 @@ TOPICS: dict[str, list[str]] = {
 
 
 @scenario()
-def a_topic_exchange_goes_by_patterns(scene: Scene) -> None:
+def a_topic_exchange_routes_by_patterns(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     exchange = scene.exchange(channel, "topic")
     queues = {pattern: channel.declare_queue("", exclusive=True).name for pattern in TOPICS}
@@ -122,13 +122,13 @@ def a_topic_exchange_goes_by_patterns(scene: Scene) -> None:
 
 
 @scenario()
-def a_headers_exchange_goes_by_all_or_any(scene: Scene) -> None:
+def a_headers_exchange_routes_by_all_or_any(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     exchange = scene.exchange(channel, "headers")
     bindings: dict[str, dict[str, Any]] = {
         "all": {"x-match": "all", "shape": "round", "size": 1},
         "any": {"x-match": "any", "shape": "round", "size": 1},
-        "unsaid": {"shape": "round", "size": 1},
+        "unnamed": {"shape": "round", "size": 1},
         "nothing": {},
     }
     for word, arguments in bindings.items():
@@ -146,7 +146,7 @@ def a_headers_exchange_goes_by_all_or_any(scene: Scene) -> None:
     assert found == {
         "all": [b"both"],
         "any": [b"both", b"shape", b"size"],
-        "unsaid": [b"both"],
+        "unnamed": [b"both"],
         "nothing": [b"both", b"shape", b"size", b"other", b"none"],
     }
 
@@ -250,7 +250,7 @@ def a_ring_of_exchanges_brings_one_copy(scene: Scene) -> None:
 
 
 @scenario()
-def what_an_exchange_cannot_route_goes_to_its_alternate(scene: Scene) -> None:
+def what_an_exchange_cannot_route_is_sent_to_its_alternate(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     spare = scene.exchange(channel, "fanout", "spare")
     exchange = scene.exchange(channel, "direct", arguments={"alternate-exchange": spare})
@@ -284,7 +284,7 @@ def an_alternate_that_is_not_there_is_no_error(scene: Scene) -> None:
 
 
 @scenario()
-def nobody_may_publish_to_an_internal_exchange(scene: Scene) -> None:
+def no_client_may_publish_to_an_internal_exchange(scene: Scene) -> None:
     connection = scene.connect()
     channel = connection.channel(confirms=True)
     inner = scene.exchange(channel, "fanout", "inner", internal=True)
@@ -295,7 +295,7 @@ def nobody_may_publish_to_an_internal_exchange(scene: Scene) -> None:
     channel.publish(outer, "", b"m")
     assert gets(channel, queue) == [b"m"]
     bad = connection.channel()
-    with refused(403, says=f"cannot publish to internal exchange '{inner}' in vhost '/'"):
+    with refused(403, text=f"cannot publish to internal exchange '{inner}' in vhost '/'"):
         bad.publish(inner, "", b"m")
         bad.qos(1)
 
@@ -311,7 +311,7 @@ def an_auto_delete_exchange_ends_with_its_last_binding(scene: Scene) -> None:
     channel.unbind(queue, exchange, "a")
     channel.declare_exchange(exchange, passive=True)
     channel.delete_queue(queue)
-    with refused(404, says=f"no exchange '{exchange}' in vhost '/'"):
+    with refused(404, text=f"no exchange '{exchange}' in vhost '/'"):
         channel.declare_exchange(exchange, passive=True)
 
 
@@ -322,7 +322,7 @@ def an_exchange_in_use_is_not_deleted_if_unused(scene: Scene) -> None:
     exchange = scene.exchange(channel, "direct")
     queue = scene.queue(channel, exclusive=True)
     channel.bind(queue, exchange, "key")
-    with refused(406, says=f"exchange '{exchange}' in vhost '/' in use"):
+    with refused(406, text=f"exchange '{exchange}' in vhost '/' in use"):
         connection.channel().delete_exchange(exchange, if_unused=True)
     channel.unbind(queue, exchange, "key")
     channel.delete_exchange(exchange, if_unused=True)
@@ -373,7 +373,7 @@ def the_exchanges_of_the_server_are_there(scene: Scene) -> None:
         channel.bind(queue, name, queue, {"mine": queue} if kind == "headers" else None)
         channel.publish(name, queue, b"m", headers={"mine": queue})
         assert gets(channel, queue) == [b"m"], name
-        with refused(403, says="ACCESS_REFUSED"):
+        with refused(403, text="ACCESS_REFUSED"):
             connection.channel().delete_exchange(name)
 
 
@@ -381,12 +381,12 @@ def the_exchanges_of_the_server_are_there(scene: Scene) -> None:
 def another_type_of_exchange_is_refused(scene: Scene) -> None:
     connection = scene.connect()
     exchange = scene.exchange(connection.channel(), "direct", durable=True)
-    says = f"inequivalent arg 'type' for exchange '{exchange}' in vhost '/': received 'fanout' but current is 'direct'"
-    with refused(406, says=says):
+    text = f"inequivalent arg 'type' for exchange '{exchange}' in vhost '/': received 'fanout' but current is 'direct'"
+    with refused(406, text=text):
         connection.channel().declare_exchange(exchange, "fanout", durable=True)
-    with refused(406, says="inequivalent arg 'durable'"):
+    with refused(406, text="inequivalent arg 'durable'"):
         connection.channel().declare_exchange(exchange, "direct", durable=False)
-    with refused(406, says="inequivalent arg 'auto_delete'"):
+    with refused(406, text="inequivalent arg 'auto_delete'"):
         connection.channel().declare_exchange(exchange, "direct", durable=True, auto_delete=True)
 
 
@@ -395,15 +395,15 @@ def a_missing_exchange_is_not_found(scene: Scene) -> None:
     connection = scene.connect()
     missing = scene.name("missing")
     queue = scene.queue(connection.channel(), exclusive=True)
-    says = f"no exchange '{missing}' in vhost '/'"
-    with refused(404, says=says):
+    text = f"no exchange '{missing}' in vhost '/'"
+    with refused(404, text=text):
         connection.channel().declare_exchange(missing, passive=True)
-    with refused(404, says=says):
+    with refused(404, text=text):
         connection.channel().bind(queue, missing, "key")
-    with refused(404, says=says):
+    with refused(404, text=text):
         connection.channel().bind_exchange("amq.direct", missing, "key")
     channel = connection.channel()
-    with refused(404, says=says):
+    with refused(404, text=text):
         channel.publish(missing, "key", b"m")
         channel.qos(1)
     assert connection.is_open()

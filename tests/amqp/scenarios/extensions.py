@@ -138,7 +138,7 @@ def the_address_of_a_reply_is_found(scene: Scene) -> None:
 @scenario()
 def replies_need_no_ack(scene: Scene) -> None:
     channel = scene.channel()
-    with refused(406, says="reply consumer cannot acknowledge"):
+    with refused(406, text="reply consumer cannot acknowledge"):
         channel.consume(REPLIES, no_ack=False)
 
 
@@ -146,7 +146,7 @@ def replies_need_no_ack(scene: Scene) -> None:
 def a_request_needs_a_consumer_of_replies(scene: Scene) -> None:
     channel = scene.channel()
     queue = scene.queue(channel, exclusive=True)
-    with refused(406, says="fast reply consumer does not exist"):
+    with refused(406, text="fast reply consumer does not exist"):
         channel.publish("", queue, b"ask", reply_to=REPLIES)
         channel.qos(1)
 
@@ -155,12 +155,12 @@ def a_request_needs_a_consumer_of_replies(scene: Scene) -> None:
 def one_channel_has_one_consumer_of_replies(scene: Scene) -> None:
     channel = scene.channel()
     channel.consume(REPLIES, no_ack=True)
-    with refused(406, says="reply consumer already set"):
+    with refused(406, text="reply consumer already set"):
         channel.consume(REPLIES, no_ack=True)
 
 
 @scenario()
-def a_reply_to_somebody_who_left_is_returned(scene: Scene) -> None:
+def a_reply_to_a_client_that_left_is_returned(scene: Scene) -> None:
     caller, server = scene.connect(), scene.channel(confirms=True)
     queue = scene.queue(server, exclusive=True)
     server.consume(queue, no_ack=True)
@@ -258,16 +258,16 @@ def a_channel_that_ends_rolls_back(scene: Scene) -> None:
 @scenario("tx")
 def transactions_and_confirms_do_not_mix(scene: Scene) -> None:
     connection = scene.connect()
-    with refused(406, says="cannot switch from confirm to tx mode"):
+    with refused(406, text="cannot switch from confirm to tx mode"):
         connection.channel(confirms=True).tx_select()
 
 
 @scenario("tx")
 def without_a_transaction_there_is_nothing_to_commit(scene: Scene) -> None:
     connection = scene.connect()
-    with refused(406, says="channel is not transactional"):
+    with refused(406, text="channel is not transactional"):
         connection.channel().tx_commit()
-    with refused(406, says="channel is not transactional"):
+    with refused(406, text="channel is not transactional"):
         connection.channel().tx_rollback()
 
 
@@ -275,7 +275,7 @@ def without_a_transaction_there_is_nothing_to_commit(scene: Scene) -> None:
 
 
 def delayed(scene: Scene, channel: Any, kind: str = "direct") -> str:
-    """An exchange that holds messages back."""
+    """Declare an exchange that holds messages back."""
     return scene.exchange(channel, "x-delayed-message", "delayed", arguments={"x-delayed-type": kind})
 
 
@@ -291,7 +291,7 @@ def a_delayed_message_comes_later(scene: Scene) -> None:
     channel.publish(exchange, "key", b"soon", headers={"x-delay": 300})
     channel.publish(exchange, "key", b"now")
     assert channel.bodies(3) == [b"now", b"soon", b"late"]
-    assert time.monotonic() - began >= 0.6  # nothing is early; nothing is said of late
+    assert time.monotonic() - began >= 0.6  # no message is early; how late a message may be is not bounded
 
 
 @scenario(only_here=True)
@@ -321,7 +321,7 @@ def a_delayed_message_keeps_its_properties(scene: Scene) -> None:
 
 
 @scenario(only_here=True)
-def a_delayed_exchange_has_to_say_its_type(scene: Scene) -> None:
+def a_delayed_exchange_has_to_name_its_type(scene: Scene) -> None:
     connection = scene.connect()
     with refused(406):
         connection.channel().declare_exchange(scene.name("delayed"), "x-delayed-message")

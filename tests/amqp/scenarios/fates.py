@@ -1,4 +1,4 @@
-"""What becomes of a message that nobody takes: time to live, full queues, dead letters, limits of delivery."""
+"""What becomes of a message that no consumer takes: time to live, full queues, dead letters, limits of delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST_DEATH = {"x-last-death-exchange", "x-last-death-queue", "x-last-death-reaso
 
 
 def morgue(scene: Scene, channel: Channel, **more: Any) -> tuple[str, str, str]:
-    """A queue whose dead letters go to an exchange that a second queue is bound to; queue, exchange, second queue."""
+    """Make a queue whose dead letters go to an exchange with a second queue; return queue, exchange, second queue."""
     exchange = scene.exchange(channel, "fanout", "dlx")
     dead = scene.queue(channel, "dead", exclusive=True)
     channel.bind(dead, exchange)
@@ -24,13 +24,13 @@ def morgue(scene: Scene, channel: Channel, **more: Any) -> tuple[str, str, str]:
 
 
 def is_instant(value: Any) -> bool:
-    """Clients give a timestamp as a number of seconds, or as an instant."""
+    """Return whether a value is a time: clients give a timestamp as a number of seconds, or as an instant."""
     seconds: float = value.timestamp() if isinstance(value, datetime) else value
     return abs(seconds - time.time()) < 100_000
 
 
 def only(channel: Channel, queue: str) -> Message:
-    """The one message in a queue, as soon as it is there."""
+    """Return the one message in a queue, as soon as it is there."""
     channel.until_count(queue, 1)
     message = channel.get(queue, no_ack=True)
     assert message is not None
@@ -41,7 +41,7 @@ def only(channel: Channel, queue: str) -> Message:
 
 
 @scenario()
-def a_message_lives_as_long_as_its_queue_says(scene: Scene) -> None:
+def a_message_lives_as_long_as_its_queue_allows(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue = scene.queue(channel, exclusive=True, arguments={"x-message-ttl": 200})
     for _ in range(3):
@@ -51,7 +51,7 @@ def a_message_lives_as_long_as_its_queue_says(scene: Scene) -> None:
 
 
 @scenario()
-def a_message_lives_as_long_as_it_says_itself(scene: Scene) -> None:
+def a_message_lives_as_long_as_its_own_expiration(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue = scene.queue(channel, exclusive=True)
     channel.publish("", queue, b"short", expiration="200")
@@ -191,8 +191,8 @@ def a_queue_of_no_length_holds_nothing(scene: Scene) -> None:
         assert channel.publish("", queue, str(number).encode())
         assert channel.count(queue) == 0
     channel.consume(queue, no_ack=True)
-    assert channel.publish("", queue, b"for whoever is there")
-    assert channel.next().body == b"for whoever is there"
+    assert channel.publish("", queue, b"for any consumer")
+    assert channel.next().body == b"for any consumer"
 
 
 @scenario()
@@ -219,7 +219,7 @@ def a_queue_of_no_length_that_rejects_takes_nothing_at_all(scene: Scene) -> None
 
 
 @scenario()
-def a_rejected_message_tells_its_death(scene: Scene) -> None:
+def a_rejected_message_has_the_record_of_its_death(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue, exchange, dead = morgue(scene, channel)
     channel.publish("", queue, b"m", headers={"mine": 1}, message_id="7", delivery_mode=2)
@@ -241,7 +241,7 @@ def a_rejected_message_tells_its_death(scene: Scene) -> None:
 
 
 @scenario()
-def an_expired_message_tells_its_death(scene: Scene) -> None:
+def an_expired_message_has_the_record_of_its_death(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue, _, dead = morgue(scene, channel)
     channel.publish("amq.direct", "nobody", b"lost")
@@ -263,7 +263,7 @@ def an_expired_message_tells_its_death(scene: Scene) -> None:
 
 
 @scenario()
-def a_message_that_expired_with_its_queue_has_no_expiration_to_tell(scene: Scene) -> None:
+def a_message_that_expired_with_its_queue_records_no_expiration(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue, _, dead = morgue(scene, channel, **{"x-message-ttl": 100})
     channel.publish("", queue, b"m")
@@ -303,7 +303,7 @@ def a_dead_letter_may_get_another_key(scene: Scene) -> None:
 
 
 @scenario()
-def dead_letters_go_through_the_default_exchange(scene: Scene) -> None:
+def dead_letters_are_published_to_the_default_exchange(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     dead = scene.queue(channel, "dead", exclusive=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -360,7 +360,7 @@ def a_ring_of_dead_letters_without_a_reject_ends(scene: Scene) -> None:
 
 
 @scenario()
-def a_ring_of_rejects_goes_on(scene: Scene) -> None:
+def a_ring_of_rejects_continues(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue = scene.queue(channel, exclusive=True, arguments={"x-dead-letter-exchange": ""})
     channel.publish("", queue, b"m")

@@ -75,7 +75,7 @@ def confirms_of_what_is_refused_are_negative(scene: Scene) -> None:
 
 
 @scenario()
-def a_full_queue_that_rejects_says_so(scene: Scene) -> None:
+def a_full_queue_that_rejects_sends_a_nack(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     queue = scene.queue(channel, exclusive=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     outcomes = [channel.publish("", queue, str(number).encode()) for number in range(4)]
@@ -98,7 +98,7 @@ def one_queue_that_rejects_makes_the_whole_publish_negative(scene: Scene) -> Non
 
 
 def _body(size: int) -> bytes:
-    """Bytes of which none is like its neighbour."""
+    """Return bytes of which none is like its neighbour."""
     block = b"".join(hashlib.sha256(str(number).encode()).digest() for number in range(512))
     return (block * (size // len(block) + 1))[:size]
 
@@ -272,10 +272,10 @@ def a_large_table_of_headers(scene: Scene) -> None:
 
 
 @scenario()
-def the_user_id_of_somebody_else_is_refused(scene: Scene) -> None:
+def the_user_id_of_another_user_is_refused(scene: Scene) -> None:
     channel = scene.channel()
     queue = scene.queue(channel, exclusive=True)
-    with refused(406, says="user_id property set to 'somebody' but authenticated user was"):
+    with refused(406, text="user_id property set to 'somebody' but authenticated user was"):
         channel.publish("", queue, b"m", user_id="somebody")
         channel.qos(1)
 
@@ -286,7 +286,7 @@ def an_expiration_that_is_no_number_is_refused(scene: Scene) -> None:
     for expiration in ("soon", "-1"):
         channel = connection.channel()
         queue = channel.declare_queue("", exclusive=True).name
-        with refused(406, says="invalid expiration"):
+        with refused(406, text="invalid expiration"):
             channel.publish("", queue, b"m", expiration=expiration)
             channel.qos(1)
 
@@ -303,7 +303,7 @@ def many_messages_keep_their_order(scene: Scene) -> None:
 
 
 @scenario()
-def copies_go_to_the_keys_in_cc_and_bcc(scene: Scene) -> None:
+def copies_are_routed_by_the_keys_in_cc_and_bcc(scene: Scene) -> None:
     channel = scene.channel(confirms=True)
     to, cc, bcc = (scene.queue(channel, word, exclusive=True) for word in ("to", "cc", "bcc"))
     channel.publish("", to, b"m", headers={"CC": [cc], "BCC": [bcc]})

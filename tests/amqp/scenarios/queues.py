@@ -58,7 +58,7 @@ def a_queue_named_by_the_server_is_found_and_not_declared_again(scene: Scene) ->
     channel = scene.channel()
     name = channel.declare_queue("", exclusive=True).name
     assert channel.declare_queue(name, passive=True).name == name
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         channel.declare_queue(name, exclusive=True)
 
 
@@ -85,15 +85,15 @@ def a_queue_may_be_declared_twice_alike(scene: Scene) -> None:
 def a_missing_queue_is_not_found(scene: Scene) -> None:
     connection = scene.connect()
     missing = scene.name("missing")
-    with refused(404, says=f"no queue '{missing}' in vhost '/'"):
+    with refused(404, text=f"no queue '{missing}' in vhost '/'"):
         connection.channel().declare_queue(missing, passive=True)
-    with refused(404, says="no queue"):
+    with refused(404, text="no queue"):
         connection.channel().consume(missing)
-    with refused(404, says="no queue"):
+    with refused(404, text="no queue"):
         connection.channel().get(missing)
-    with refused(404, says="no queue"):
+    with refused(404, text="no queue"):
         connection.channel().purge(missing)
-    with refused(404, says="no queue"):
+    with refused(404, text="no queue"):
         connection.channel().bind(missing, "amq.direct", "key")
 
 
@@ -101,7 +101,7 @@ def a_missing_queue_is_not_found(scene: Scene) -> None:
 def another_durability_is_refused(scene: Scene) -> None:
     channel = scene.channel()
     queue = scene.queue(channel, durable=True)
-    with refused(406, says=f"inequivalent arg 'durable' for queue '{queue}' in vhost '/'"):
+    with refused(406, text=f"inequivalent arg 'durable' for queue '{queue}' in vhost '/'"):
         channel.declare_queue(queue, durable=False)
 
 
@@ -109,7 +109,7 @@ def another_durability_is_refused(scene: Scene) -> None:
 def another_auto_delete_is_refused(scene: Scene) -> None:
     channel = scene.channel()
     queue = scene.queue(channel, durable=True)
-    with refused(406, says="inequivalent arg 'auto_delete'"):
+    with refused(406, text="inequivalent arg 'auto_delete'"):
         channel.declare_queue(queue, durable=True, auto_delete=True)
 
 
@@ -118,9 +118,9 @@ def another_argument_is_refused(scene: Scene) -> None:
     connection = scene.connect()
     queue = scene.queue(connection.channel(), durable=True, arguments={"x-message-ttl": 60_000})
     for arguments in ({"x-message-ttl": 60_001}, {}):
-        with refused(406, says="inequivalent arg 'x-message-ttl'"):
+        with refused(406, text="inequivalent arg 'x-message-ttl'"):
             connection.channel().declare_queue(queue, durable=True, arguments=arguments)
-    with refused(406, says="inequivalent arg 'x-max-length'"):
+    with refused(406, text="inequivalent arg 'x-max-length'"):
         connection.channel().declare_queue(queue, durable=True, arguments={"x-message-ttl": 60_000, "x-max-length": 5})
 
 
@@ -138,7 +138,7 @@ def an_exclusive_queue_is_locked_for_others(scene: Scene) -> None:
         lambda channel: channel.bind(queue, "amq.direct", "key"),
     ]
     for deed in deeds:
-        with refused(405, says=f"cannot obtain exclusive access to locked queue '{queue}' in vhost '/'"):
+        with refused(405, text=f"cannot obtain exclusive access to locked queue '{queue}' in vhost '/'"):
             deed(other.channel())
 
 
@@ -197,7 +197,7 @@ def an_auto_delete_queue_lives_until_it_had_a_consumer(scene: Scene) -> None:
 
 
 @scenario()
-def a_delete_says_how_many_messages_went(scene: Scene) -> None:
+def a_delete_returns_how_many_messages_were_deleted(scene: Scene) -> None:
     connection = scene.connect()
     channel = connection.channel(confirms=True)
     queue = scene.queue(channel)
@@ -232,7 +232,7 @@ def a_queue_in_use_is_not_deleted_if_unused(scene: Scene) -> None:
     channel = connection.channel()
     queue = scene.queue(channel)
     tag = channel.consume(queue)
-    with refused(406, says=f"queue '{queue}' in vhost '/' in use"):
+    with refused(406, text=f"queue '{queue}' in vhost '/' in use"):
         connection.channel().delete_queue(queue, if_unused=True)
     channel.cancel(tag)
     assert channel.delete_queue(queue, if_unused=True) == 0
@@ -244,7 +244,7 @@ def a_queue_with_messages_is_not_deleted_if_empty(scene: Scene) -> None:
     channel = connection.channel(confirms=True)
     queue = scene.queue(channel)
     channel.publish("", queue, b"m")
-    with refused(406, says=f"queue '{queue}' in vhost '/' not empty"):
+    with refused(406, text=f"queue '{queue}' in vhost '/' not empty"):
         connection.channel().delete_queue(queue, if_empty=True)
     channel.purge(queue)
     assert channel.delete_queue(queue, if_empty=True) == 0
@@ -268,9 +268,9 @@ def a_purge_takes_what_is_ready_and_counts_it(scene: Scene) -> None:
 @scenario()
 def names_of_the_server_are_refused(scene: Scene) -> None:
     connection = scene.connect()
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         connection.channel().declare_queue("amq.mine")
-    with refused(403, says="ACCESS_REFUSED"):
+    with refused(403, text="ACCESS_REFUSED"):
         connection.channel().declare_exchange("amq.mine", "direct")
 
 

@@ -12,10 +12,10 @@ from tests.amqp.clients.port import Address, Channel, Client, Connection, Declar
 
 ALL = frozenset(
     {
-        "any-expiration",  # one that is no number
+        "any-expiration",  # an expiration that is no number
         "any-name",  # of a queue: more than letters and digits
         "cluster-id",
-        "codes-at-opening",  # it hands on with which code the server refused to open a connection
+        "codes-at-opening",  # the library hands on the code with which the server refused to open a connection
         "doubles",
         "floats",
         "pipelined",  # publishing before the confirm of the last came
@@ -37,7 +37,7 @@ FEATURES: dict[str, frozenset[str]] = {
 
 
 class Scene:
-    """What a scenario works with: connections that are closed after it, and names that nobody else has."""
+    """What a scenario works with: connections that are closed after it, and names that no other scenario has."""
 
     def __init__(self, client: Client, address: Address) -> None:
         self.client, self.address = client, address
@@ -46,28 +46,28 @@ class Scene:
         self._names: list[str] = []
 
     def connect(self, **changes: Any) -> Connection:
-        """A connection of the scenario's own."""
+        """Open a connection of the scenario's own."""
         made = self.client.connect(self.address.but(**changes))
         self._open.append(made)
         return made
 
     def channel(self, *, confirms: bool = False) -> Channel:
-        """A channel on a connection of its own."""
+        """Open a channel on a connection of its own."""
         return self.connect().channel(confirms=confirms)
 
     def name(self, word: str) -> str:
-        """A name for a queue or an exchange; what has it is deleted in the end."""
+        """Return a name for a queue or an exchange; what has the name is deleted in the end."""
         made = f"{word}-{self._token}"
         self._names.append(made)
         return made
 
     def queue(self, channel: Channel, word: str = "queue", /, **terms: Any) -> str:
-        """A new queue with a name of its own; the name."""
+        """Declare a new queue with a name of its own, and return the name."""
         declared: Declared = channel.declare_queue(self.name(word), **terms)
         return declared.name
 
     def exchange(self, channel: Channel, kind: str = "direct", word: str = "", /, **terms: Any) -> str:
-        """A new exchange with a name of its own; the name."""
+        """Declare a new exchange with a name of its own, and return the name."""
         made = self.name(word or kind)
         channel.declare_exchange(made, kind, **terms)
         return made
@@ -88,13 +88,13 @@ class Scene:
 
 
 @contextmanager
-def refused(code: int, scope: str = "channel", says: str = "") -> Iterator[None]:
-    """The server must close the channel, or the connection, with this code, and these words in its text."""
+def refused(code: int, scope: str = "channel", text: str = "") -> Iterator[None]:
+    """Check that the server closes the channel, or the connection, with this code, and these words in its text."""
     try:
         yield
     except Refused as fault:
         assert (fault.scope, fault.code) == (scope, code), fault
-        assert says in fault.text, fault
+        assert text in fault.text, fault
     else:
         raise AssertionError(f"the {scope} was not closed with {code}")
 
@@ -124,7 +124,7 @@ def scenario(*needs: str, only_here: bool = False) -> Callable[[Callable[[Scene]
 
 
 def names_for(client: str, *, with_only_here: bool) -> list[str]:
-    """The scenarios that a client can run."""
+    """Return the scenarios that a client can run."""
     return [
         each.name
         for each in SCENARIOS.values()

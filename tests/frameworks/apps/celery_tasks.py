@@ -70,19 +70,19 @@ def written(value: Any) -> Any:
 
 @app.task
 def when() -> float:
-    """The time at which it runs."""
+    """Return the time at which it runs."""
     return time.time()
 
 
 @app.task(rate_limit="4/s")
 def at_times() -> float:
-    """The time at which it runs, not more often than four times a second."""
+    """Return the time at which it runs, not more often than four times a second."""
     return time.time()
 
 
 @app.task(bind=True, max_retries=5)
 def flaky(self: Any, good_at: int) -> list[Any]:
-    """Good at the n-th try; each try comes half a second after the one before."""
+    """Succeed at the n-th try; each try comes half a second after the one before."""
     note(f"try {self.request.retries} {time.time()}")
     if self.request.retries < good_at:
         raise self.retry(countdown=0.5, exc=ValueError("not yet"))
@@ -97,7 +97,7 @@ def hopeless(self: Any) -> None:
 
 @app.task(autoretry_for=(OSError,), retry_backoff=0.1, retry_jitter=False, max_retries=3)
 def stubborn(name: str) -> str:
-    """Works once somebody made its file."""
+    """Fail until its file is made."""
     note("stubborn")
     try:
         return (FOLDER / name).read_text()
@@ -122,7 +122,7 @@ def blocked(self: Any, name: str) -> str:
 
 @app.task(bind=True, acks_late=True)
 def blocked_late(self: Any, name: str) -> str:
-    """The same, acked when it is done."""
+    """Wait like `blocked`, acked when it is done."""
     return _wait(name, self.request.delivery_info["redelivered"])
 
 
@@ -147,5 +147,5 @@ def patient() -> str:
 
 @app.task(time_limit=1)
 def deaf() -> None:
-    """Does not notice that its time is over."""
+    """Ignore that its time is over."""
     time.sleep(60)

@@ -35,13 +35,13 @@ def write(text: str) -> None:
 
 @dramatiq.actor(queue_name=QUEUE)
 def when(sent: float) -> None:
-    """How long after it was sent it runs."""
+    """Note how long after it was sent it runs."""
     note(time.time() - sent)
 
 
 @dramatiq.actor(queue_name=QUEUE, max_retries=3, min_backoff=200, max_backoff=400)
 def flaky(good_at: int) -> None:
-    """Good at the n-th try."""
+    """Succeed at the n-th try."""
     note(f"try {time.time()}")
     if (FOLDER / "notes").read_text().count("try") < good_at:
         raise ValueError("not yet")

@@ -16,7 +16,7 @@ seen: list[object] = []
 
 
 async def until(ready: Callable[[], object]) -> None:
-    """Until something is so, with the handlers at work meanwhile."""
+    """Wait until something is so, with the handlers at work meanwhile."""
     async with asyncio.timeout(30):
-        while not ready():  # noqa: ASYNC110  a list has nobody to wake
+        while not ready():  # noqa: ASYNC110  a list has no event
             await asyncio.sleep(0.02)

@@ -11,7 +11,7 @@ app = FastStream(broker)
 
 
 class User(BaseModel):
-    """Somebody who registers."""
+    """A user that registers."""
 
     user: str = Field(..., examples=["John"])
     user_id: PositiveInt = Field(..., examples=["1"])

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--master", default=LOCAL, help=f"`cluster` for one of our own, or an address ({LOCAL})")
     parser.add_argument("--minutes", type=float, default=60, help="begin no run after so many (60)")
     parser.add_argument("--bad-rows", type=int, default=0, help="then so many rows, of which 1 %% are bad (0)")
-    parser.add_argument("--folder", type=Path, help="for what is written; a temporary one unless told")
+    parser.add_argument("--folder", type=Path, help="for what is written; a temporary one by default")
     given = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):  # an end in order, that leaves no process behind
         signal.signal(number, lambda *_: sys.exit(130))
@@ -55,10 +55,10 @@ def _runs(made: Rig, given: argparse.Namespace) -> int:
         print("" if given.master == LOCAL else f" MASTER={given.master}")
     struck = Counter(fault.kind for each in outcomes for fault in each.struck)
     planned = sum(len(each.plan.faults) for each in outcomes)
-    told = ", ".join(f"{kind} {count}" for kind, count in struck.most_common())
+    strikes = ", ".join(f"{kind} {count}" for kind, count in struck.most_common())
     print(
         f"{len(outcomes)} runs in {time.monotonic() - began:.0f} s, {len(failed)} failed; "
-        f"{sum(each.plan.rows for each in outcomes):,} rows; struck {struck.total()} of {planned} times: {told}"
+        f"{sum(each.plan.rows for each in outcomes):,} rows; struck {struck.total()} of {planned} times: {strikes}"
     )
     return len(failed)
 
@@ -70,7 +70,7 @@ def _bad_rows(made: Rig, rows: int) -> int:
     except AssertionError as fault:
         print(f"bad rows FAILED: {fault}")
         return 1
-    print(f"{rows:,} rows, 1 % bad: all told, mended and published once, in {time.monotonic() - began:.0f} s")
+    print(f"{rows:,} rows, 1 % bad: all reported, mended and published once, in {time.monotonic() - began:.0f} s")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A pipeline over rows of which one in a hundred cannot be read: it goes on, tells why, and SQL mends them."""
+"""A pipeline over rows of which one in a hundred cannot be read: it continues, reports why, and SQL mends them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def payload(n: int) -> bytes:
 
 
 def show(spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
-    """All of it, with so many rows; `AssertionError` for what is not as it should be."""
+    """Show all of it with so many rows; raise `AssertionError` for what is not as it should be."""
     topic = broker.create(name="numbers", partitions=2, keep="age", keep_ms=3_600_000)
     for first in range(0, rows, CHUNK):
         numbers = range(first, min(first + CHUNK, rows))
@@ -60,7 +60,7 @@ def show(spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
 
     assert run(spark, broker, path) == {"plain": rows - len(bad), "numbers.bad": len(bad)}
     assert numbers_of(broker, f"{topic}.good") == [n for n in range(rows) if n not in bad]
-    check_told(broker, topic, bad)
+    check_reported(broker, topic, bad)
 
     letters = spark.read.format("wherry").options(url=broker.url, topic=f"{topic}.bad").load()
     letters.createOrReplaceTempView("bad")
@@ -71,14 +71,14 @@ def show(spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
         assert sum(extents.values()) == rows + len(bad), extents
     assert run(spark, broker, path) == {"plain": len(bad), "numbers.bad": 0}
     assert numbers_of(broker, f"{topic}.good") == list(range(rows)), "each row once"
-    check_told(broker, topic, bad)
+    check_reported(broker, topic, bad)
 
 
 def run(spark: SparkSession, broker: Broker, path: Path) -> dict[str, int]:
-    """What each query wrote; none of them stopped on the way."""
-    told = Pipeline(spark, read(path), BrokerAddress(broker.url), once=True).run(lambda _: None)
-    assert all(each.state == "done" and each.restarts == 0 for each in told), told
-    return {each.query: each.rows_out for each in told}
+    """Return what each query wrote; none of them may stop on the way."""
+    reports = Pipeline(spark, read(path), BrokerAddress(broker.url), once=True).run(lambda _: None)
+    assert all(each.state == "done" and each.restarts == 0 for each in reports), reports
+    return {each.query: each.rows_out for each in reports}
 
 
 def numbers_of(broker: Broker, topic: str) -> list[int]:
@@ -89,8 +89,8 @@ def numbers_of(broker: Broker, topic: str) -> list[int]:
     return sorted(found)
 
 
-def check_told(broker: Broker, topic: str, bad: set[int]) -> None:
-    """Each bad row is there once, as it came, with the reason."""
+def check_reported(broker: Broker, topic: str, bad: set[int]) -> None:
+    """Check that each bad row is there once, as it came, with the reason."""
     letters = broker.rows(f"{topic}.bad")
     assert len(letters) == len(bad)
     assert {letter["payload"] for letter in letters} == {payload(n) for n in bad}
@@ -102,7 +102,7 @@ def check_told(broker: Broker, topic: str, bad: set[int]) -> None:
 
 
 def apart(rig: Rig, rows: int) -> None:
-    """The same at the end of a soak test, in a session of its own."""
+    """Show it at the end of a soak test, in a session of its own."""
     rig.driver.close()
     with opened("bad-rows", rig.master, BrokerAddress(rig.broker.url)) as spark:
         show(spark, rig.broker, rig.folder, rows)

@@ -32,35 +32,35 @@ CONF = {JAVA: f"{QUIET[JAVA]} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """A driver does not live long here: it has to start quickly."""
 
 
-TOLD_MAX = 10_000
+PRINTED_MAX = 10_000
 
 
 def digest(rows: Iterable[tuple[str, bytes]]) -> tuple[int, str]:
-    """How many rows, and a hash of all of them in whatever order."""
+    """Return how many rows, and a hash of all of them in whatever order."""
     lines = sorted(f"{key} ".encode() + payload for key, payload in rows)
     return len(lines), hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
 def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, str]:
-    """Both queries, until they have read what there is; what those died of that did not get there."""
+    """Run both queries, until they have read what there is; return the errors of those that did not get there."""
     begun: dict[str, StreamingQuery] = {}
     errors: dict[str, str] = {}
     for name in QUERIES:
         try:
             begun[name] = _begun(spark, job, name)
         except PySparkException as fault:
-            errors[name] = _told(fault)
+            errors[name] = _reason_of(fault)
     for name, query in begun.items():
         try:
             query.awaitTermination()
         except PySparkException as fault:
-            errors[name] = _told(fault)
+            errors[name] = _reason_of(fault)
     return errors
 
 
-def _told(fault: PySparkException) -> str:
-    """Why, in a line; all that Spark says goes to the log."""
-    print(str(fault)[:TOLD_MAX], file=sys.stderr, flush=True)
+def _reason_of(fault: PySparkException) -> str:
+    """Return the reason in a line; all of Spark's text is printed to the log."""
+    print(str(fault)[:PRINTED_MAX], file=sys.stderr, flush=True)
     return reason(fault)
 
 
@@ -85,7 +85,7 @@ def _begun(spark: SparkSession, job: dict[str, Any], name: str) -> StreamingQuer
 
 
 def files(spark: SparkSession, job: dict[str, Any]) -> tuple[int, str]:
-    """What is in the files."""
+    """Return the digest of what is in the files."""
     rows = spark.read.parquet(job["files"]).select("key", "payload").collect()
     return digest((row["key"], bytes(row["payload"])) for row in rows)
 
@@ -94,7 +94,7 @@ DO = {"run": run, "files": files}
 
 
 def main() -> None:
-    """Until stdin ends."""
+    """Answer commands until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Spark or Java print is no answer
     master = sys.argv[1]

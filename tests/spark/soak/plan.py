@@ -24,7 +24,7 @@ QUEUE = {"keep": "settled"}
 
 
 class Fault(NamedTuple):
-    """One thing that goes wrong."""
+    """One fault to strike."""
 
     kind: str
     query: str
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
     visit: int
     """At which visit of the point, counted over the whole run; for the wire, a number of bytes."""
     pause_s: float
-    """After a cut nobody is let in for so long. A fault at the commit of files comes so long after the last row."""
+    """After a cut no connection is let in for so long. A fault at the commit of files is so long after the last row."""
 
     def __str__(self) -> str:
         if self.point == WIRE:
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
 
 def places(kinds: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """All that can happen, and where, in an order in which neighbours differ."""
+    """Return all that can happen, and where, in an order in which neighbours differ."""
     found = [*product(kinds, QUERIES, POINTS), *((kind, "", WIRE) for kind in kinds if kind != "worker")]
     # Spark itself commits files, in the JVM: there is no worker to kill.
     found = [each for each in found if each[:2] != ("worker", "parquet") or not each[2].startswith("commit")]
@@ -68,7 +68,7 @@ def places(kinds: tuple[str, ...]) -> list[tuple[str, str, str]]:
 
 
 def drawn(seed: int, kinds: tuple[str, ...] = KINDS) -> Plan:
-    """The plan of a seed. The first fault goes round through all places, so that enough seeds in a row have each."""
+    """Draw the plan of a seed. The first fault takes each place in turn, so that enough seeds in a row have each."""
     random, every = Random(seed), places(kinds)
     rows = random.randint(200, 3_000)
     partitions = random.randint(1, 3)

@@ -1,7 +1,7 @@
 """The data source with points at which something may happen; importable by the workers of Spark.
 
-Whoever comes to a point says so to the soak test and waits for its word: to go on, by then perhaps without a broker or
-a driver, or to die.
+A task that comes to a point reports this to the soak test and waits for its answer: to continue, by then perhaps
+without a broker or a driver, or to die.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWER_S = 120
 
 
 def here(address: str, point: str) -> None:
-    """At a point. The address is `host:port/query`."""
+    """Report that a point is reached, and wait for the answer. The address is `host:port/query`."""
     place, _, query = address.partition("/")
     host, _, port = place.partition(":")
     with socket.create_connection((host, int(port)), ANSWER_S) as line, line.makefile("rw") as words:
@@ -38,7 +38,7 @@ def here(address: str, point: str) -> None:
 
 
 def halves(batches: Iterator[pa.RecordBatch], between: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    """The same rows; something happens once, in the middle of the first batch."""
+    """Yield the same rows; something happens once, in the middle of the first batch."""
     first = True
     for batch in batches:
         half = batch.num_rows // 2 if first else 0
@@ -51,7 +51,7 @@ def halves(batches: Iterator[pa.RecordBatch], between: Callable[[], None]) -> It
 
 
 def passing(address: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A step before Spark's own sink, that has the points of a write."""
+    """Return a step before Spark's own sink, that has the points of a write."""
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         here(address, "write-before")

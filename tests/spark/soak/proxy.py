@@ -1,4 +1,4 @@
-"""A TCP proxy between Spark and the broker, that can drop all connections and let nobody in for a while."""
+"""A TCP proxy between Spark and the broker, that can drop all connections and let none in for a while."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Proxy:
             self._left, self._then = count, then
 
     def forget(self) -> None:
-        """What was to be done is not done any more."""
+        """Forget what was to be done."""
         with self._lock:
             self._then = None
 
@@ -63,7 +63,7 @@ class Proxy:
             threading.Thread(target=self._join, args=(one,), daemon=True).start()
 
     def _join(self, one: socket.socket) -> None:
-        """Two sockets, until one of them is at its end."""
+        """Join two sockets, until one of them is at its end."""
         if time.monotonic() < self._closed_until:
             _reset(one)
             one.close()

@@ -52,7 +52,7 @@ class Driver:
             raise AssertionError(log.read_text()[-3_000:]) from None
 
     def ask(self, name: str, job: dict[str, Any], patience_s: float) -> Any:
-        """A command and its answer; `DriverGone` if there is none."""
+        """Send a command and return its answer; raise `DriverGone` if there is none."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps([name, job]) + "\n")
@@ -66,7 +66,7 @@ class Driver:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """In order, else not."""
+        """Close the driver in order, and kill it if that takes too long."""
         if self._closed:
             return
         self._closed = True
@@ -75,7 +75,7 @@ class Driver:
         with suppress(OSError):
             self._process.communicate()
         timer.cancel()
-        self.kill()  # Java, if it is still there
+        self.kill()  # kill Java, if that is still there
 
     def _read(self, patience_s: float) -> Any:
         assert self._process.stdout is not None
@@ -107,12 +107,12 @@ class Rig:
         self.driver = self._driver()
 
     def renew(self) -> None:
-        """Another driver, in place of one that is gone."""
+        """Start another driver, in place of one that is gone."""
         self.driver.close()
         self.driver = self._driver()
 
     def kill_executor(self, which: int) -> None:
-        """One of those that are there."""
+        """Kill one of the executors that are there."""
         assert self._cluster is not None
         groups = {each.pid for each in self._cluster.processes}
         found = sorted(_executors(groups))
@@ -139,7 +139,7 @@ def _executors(groups: set[int]) -> Iterator[int]:
 
 @contextmanager
 def rig(folder: Path, master: str = LOCAL) -> Iterator[Rig]:
-    """All of it until the end of the `with`; `cluster` as the master starts one, with two workers."""
+    """Start all of it until the end of the `with`; `cluster` as the master starts one, with two workers."""
     if master == "cluster":
         with cluster(2, folder=folder / "cluster") as made, _rig(folder, made.url, made) as there:
             yield there

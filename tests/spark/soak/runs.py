@@ -29,14 +29,14 @@ class Outcome(NamedTuple):
     seconds: float
 
     def line(self) -> str:
-        told = [str(fault) + ("" if fault in self.struck else " (not reached)") for fault in self.plan.faults]
+        faults = [str(fault) + ("" if fault in self.struck else " (not reached)") for fault in self.plan.faults]
         verdict = "ok" if not self.wrong else "FAILED: " + "; ".join(self.wrong)
         size = f"{self.plan.rows:>5,} rows  {self.tries:>2} tries  {self.seconds:5.1f} s"
-        return f"seed {self.plan.seed:>5}  {size}  {verdict}  ({', '.join(told)})"
+        return f"seed {self.plan.seed:>5}  {size}  {verdict}  ({', '.join(faults)})"
 
 
 def run(seed: int, rig: Rig) -> Outcome:
-    """The run of a seed. What it wrote is left where something is wrong with it."""
+    """Run a seed. What the run wrote is kept where something is wrong with it."""
     began, plan = time.monotonic(), drawn(seed, rig.kinds)
     folder = rig.folder / f"seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +44,7 @@ def run(seed: int, rig: Rig) -> Outcome:
     rows, broker = made(plan), rig.broker
     source = broker.create(partitions=plan.partitions, name=f"in-{seed}", **plan.keep)
     target = broker.create(partitions=plan.out_partitions, name=f"out-{seed}")
-    for query in QUERIES:  # of a queue, what the other has read is gone for one who comes later
+    for query in QUERIES:  # of a queue, what one query has read is gone for a query that comes later
         broker.link.action("subscribe", {"topic": source, "name": f"to-{query}"})
     publish(rig, source, rows[plan.later :])
     files = folder / "files"
@@ -66,7 +66,7 @@ def run(seed: int, rig: Rig) -> Outcome:
     wrong = [f"{name} did not get to its end: {why}" for name, why in errors.items()]
     if not wrong:  # what is half done cannot be read
         wrong += _differences(rig, job, rows)
-    wrong += [f"{name} has lag {told['lag']}" for name, told in broker.subscriptions(source).items() if told["lag"]]
+    wrong += [f"{name} has lag {stats['lag']}" for name, stats in broker.subscriptions(source).items() if stats["lag"]]
     if not wrong:
         shutil.rmtree(folder)
         for topic in (source, target):
@@ -75,7 +75,7 @@ def run(seed: int, rig: Rig) -> Outcome:
 
 
 def made(plan: Plan) -> list[Row]:
-    """The rows of a plan: all different."""
+    """Make the rows of a plan: all different."""
     random = Random(plan.seed)
     return [(f"k{n % KEYS}", f"{n} {'x' * random.randint(0, plan.size)}".encode()) for n in range(plan.rows)]
 
@@ -85,7 +85,7 @@ def publish(rig: Rig, topic: str, rows: list[Row]) -> None:
 
 
 def _tried(rig: Rig, job: dict[str, str]) -> dict[str, str]:
-    """Both queries, once; what those died of that did not get to their end."""
+    """Run both queries once; return the errors of those that did not get to their end."""
     try:
         errors: dict[str, str] = rig.driver.ask("run", job, PATIENCE_S)
         return errors

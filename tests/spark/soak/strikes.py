@@ -1,4 +1,4 @@
-"""Listens where the points report, and strikes where the plan says."""
+"""Listens where the points report, and strikes where the plan asks for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Strikes:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing is struck, and the broker is there, until the end of the `with`."""
+        """Strike nothing, with the broker running, until the end of the `with`."""
         with self._striking:
             yield
 
@@ -54,7 +54,7 @@ class Strikes:
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        with self._striking:  # what was begun comes to its end
+        with self._striking:  # a strike that was begun comes to its end
             pass
         for thread in self._threads:
             thread.join()
@@ -73,14 +73,14 @@ class Strikes:
             threading.Thread(target=self._answer, args=(line,), daemon=True).start()
 
     def _answer(self, line: socket.socket) -> None:
-        """One who is at a point. It goes on as soon as what is to happen there has happened."""
+        """Answer a task at a point, which continues as soon as what is to happen there has happened."""
         with line:
 
             def go(word: str = "go") -> None:
-                with suppress(OSError):  # whoever waited may be gone
+                with suppress(OSError):  # the task that waited may be gone
                     line.sendall(f"{word}\n".encode())
 
-            query, _, point = _said(line).partition(" ")
+            query, _, point = _report_of(line).partition(" ")
             at_once, soon = self._due(query, point)
             for fault in at_once:
                 if fault.kind == "worker":
@@ -94,7 +94,7 @@ class Strikes:
                 self._strike(fault)
 
     def _due(self, query: str, point: str) -> tuple[list[Fault], list[Fault]]:
-        """What is to happen at this visit; and shortly after it, in the JVM, where there are no points of ours."""
+        """Return what is to happen at this visit, and shortly after it in the JVM, where there is no point of ours."""
         with self._counting:
             self._visits[query, point] += 1
             visit = self._visits[query, point]
@@ -106,7 +106,7 @@ class Strikes:
         return due, soon
 
     def _watch(self, fault: Fault) -> None:
-        """Strikes as soon as Spark's list of files has a micro-batch, which its checkpoint has a little later."""
+        """Strike as soon as Spark's list of files has a micro-batch, which its checkpoint has a little later."""
         number = fault.visit - 1
         names = [self._files / "_spark_metadata" / name for name in (f"{number}", f"{number}.compact")]
         while not self._over.is_set():
@@ -116,7 +116,7 @@ class Strikes:
             time.sleep(LOOK_S)
 
     def _strike(self, fault: Fault, then: Callable[[], None] = lambda: None) -> None:
-        """Strike, let whoever waits go on, and bring back what has to be there again."""
+        """Strike, let the task that waits continue, and bring back what has to be there again."""
         rig = self._rig
         with self._striking:
             if self._over.is_set():
@@ -135,7 +135,7 @@ class Strikes:
         then()
 
 
-def _said(line: socket.socket) -> str:
+def _report_of(line: socket.socket) -> str:
     with suppress(OSError), line.makefile() as words:
         return words.readline().strip()
     return ""

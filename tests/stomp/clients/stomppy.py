@@ -15,8 +15,8 @@ PATIENCE_S = 20.0
 CLASSES = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
 
 
-class Heard(stomp.ConnectionListener):  # type: ignore[misc]
-    """What the broker says, in order."""
+class Recorder(stomp.ConnectionListener):  # type: ignore[misc]
+    """A listener that keeps what the broker sends, in order."""
 
     def __init__(self) -> None:
         self.messages: queue.Queue[Any] = queue.Queue()
@@ -44,19 +44,19 @@ class Heard(stomp.ConnectionListener):  # type: ignore[misc]
         return [self.messages.get(timeout=PATIENCE_S).body for _ in range(count)]
 
 
-def opened(version: str = "1.2", **options: Any) -> tuple[Any, Heard]:
-    """A connection, and what it hears."""
+def opened(version: str = "1.2", **options: Any) -> tuple[Any, Recorder]:
+    """Open a connection with a recorder of what it receives."""
     connection = CLASSES[version]([("127.0.0.1", PORT)], **options)
-    heard = Heard()
-    connection.set_listener("heard", heard)
+    recorder = Recorder()
+    connection.set_listener("recorder", recorder)
     if len(sys.argv) > 3:
         connection.set_ssl([("127.0.0.1", PORT)], ca_certs=sys.argv[3])
     connection.connect("guest", "guest", wait=True)
-    return connection, heard
+    return connection, recorder
 
 
-def done(heard: Heard, receipt: str) -> None:
-    assert heard.receipts.get(timeout=PATIENCE_S) == receipt
+def done(recorder: Recorder, receipt: str) -> None:
+    assert recorder.receipts.get(timeout=PATIENCE_S) == receipt
 
 
 def name() -> str:
@@ -65,48 +65,48 @@ def name() -> str:
 
 def each_version() -> None:
     for version in CLASSES:
-        connection, heard = opened(version)
+        connection, recorder = opened(version)
         place = name()
         connection.subscribe(place, id="1", ack="auto")
         connection.send(place, f"hello ü {version}", headers={"a": "b:c" if version != "1.0" else "b"}, receipt="r")
-        done(heard, "r")
-        frame = heard.messages.get(timeout=PATIENCE_S)
+        done(recorder, "r")
+        frame = recorder.messages.get(timeout=PATIENCE_S)
         assert frame.body == f"hello ü {version}", frame
         assert frame.headers["a"] == ("b:c" if version != "1.0" else "b")
         connection.disconnect(receipt="bye")
-        done(heard, "bye")
+        done(recorder, "bye")
 
 
 def ack_modes() -> None:
     for mode, rest in (("auto", []), ("client", ["2"]), ("client-individual", ["0", "2"])):
         place = name()
-        connection, heard = opened()
+        connection, recorder = opened()
         for number in range(3):
             connection.send(place, str(number))
         connection.subscribe(place, id="1", ack=mode)
-        frames = [heard.messages.get(timeout=PATIENCE_S) for _ in range(3)]
+        frames = [recorder.messages.get(timeout=PATIENCE_S) for _ in range(3)]
         if mode != "auto":
             connection.ack(frames[1].headers["ack"], receipt="acked")
-            done(heard, "acked")
+            done(recorder, "acked")
         connection.disconnect(receipt="bye")
-        done(heard, "bye")
-        connection, heard = opened()
+        done(recorder, "bye")
+        connection, recorder = opened()
         connection.send(place, "end", receipt="sent")
-        done(heard, "sent")
+        done(recorder, "sent")
         connection.subscribe(place, id="1", ack="auto")
-        found = sorted(heard.bodies(len(rest) + 1))
+        found = sorted(recorder.bodies(len(rest) + 1))
         assert found == [*rest, "end"], (mode, found)
         connection.disconnect()
 
 
 def nack() -> None:
     place = name()
-    connection, heard = opened("1.1")
+    connection, recorder = opened("1.1")
     connection.subscribe(place, id="1", ack="client-individual")
     connection.send(place, "again")
-    first = heard.messages.get(timeout=PATIENCE_S)
+    first = recorder.messages.get(timeout=PATIENCE_S)
     connection.nack(first.headers["message-id"], "1")
-    second = heard.messages.get(timeout=PATIENCE_S)
+    second = recorder.messages.get(timeout=PATIENCE_S)
     assert (first.headers["redelivered"], second.headers["redelivered"]) == ("false", "true")
     connection.ack(second.headers["message-id"], "1")
     connection.disconnect()
@@ -114,45 +114,45 @@ def nack() -> None:
 
 def transactions() -> None:
     place = name()
-    connection, heard = opened()
+    connection, recorder = opened()
     connection.subscribe(place, id="1", ack="auto", headers={"receipt": "subscribed"})
-    done(heard, "subscribed")
+    done(recorder, "subscribed")
     for end, expected in (("abort", []), ("commit", ["a", "b"])):
         transaction = connection.begin()
         connection.send(place, "a", transaction=transaction)
         connection.send(place, "b", transaction=transaction)
         getattr(connection, end)(transaction, receipt=end)
-        done(heard, end)
+        done(recorder, end)
         connection.send(place, "after", receipt="after")
-        done(heard, "after")
-        assert heard.bodies(len(expected) + 1) == [*expected, "after"], end
+        done(recorder, "after")
+        assert recorder.bodies(len(expected) + 1) == [*expected, "after"], end
     connection.disconnect()
 
 
 def durable_subscription() -> None:
     place, identity = f"/topic/{uuid.uuid4()}", str(uuid.uuid4())
     terms = {"durable": "true", "auto-delete": "false"}
-    connection, heard = opened()
+    connection, recorder = opened()
     connection.subscribe(place, id=identity, ack="auto", headers={**terms, "receipt": "there"})
-    done(heard, "there")
+    done(recorder, "there")
     connection.disconnect(receipt="bye")
-    done(heard, "bye")
-    connection, heard = opened()
+    done(recorder, "bye")
+    connection, recorder = opened()
     connection.send(place, "meanwhile", headers={"persistent": "true"}, receipt="sent")
-    done(heard, "sent")
+    done(recorder, "sent")
     connection.subscribe(place, id=identity, ack="auto", headers=terms)
-    assert heard.bodies(1) == ["meanwhile"]
+    assert recorder.bodies(1) == ["meanwhile"]
     connection.unsubscribe(identity, **terms, receipt="gone")
-    done(heard, "gone")
+    done(recorder, "gone")
     connection.disconnect()
 
 
 def heart_beats() -> None:
-    """Kept for a while; then the client's side falls silent, and the broker ends it."""
-    connection, heard = opened(heartbeats=(2000, 2000))
+    """Keep heart-beats up for a while; then the client stops to send them, and the broker ends the connection."""
+    connection, recorder = opened(heartbeats=(2000, 2000))
     time.sleep(5)
     assert connection.is_connected()
-    assert heard.heart_beat_losses.empty()
+    assert recorder.heart_beat_losses.empty()
     connection.disconnect()
     with socket.create_connection(("127.0.0.1", PORT), timeout=PATIENCE_S) as plain:
         plain.sendall(b"CONNECT\naccept-version:1.2\nheart-beat:1000,0\n\n\0")
@@ -163,28 +163,28 @@ def heart_beats() -> None:
 
 
 def faults() -> None:
-    connection, heard = opened()
+    connection, recorder = opened()
     connection.send("/nowhere/at-all", "x")
-    frame = heard.errors.get(timeout=PATIENCE_S)
+    frame = recorder.errors.get(timeout=PATIENCE_S)
     assert "/nowhere/at-all" in frame.body, frame
-    assert heard.disconnects.get(timeout=PATIENCE_S)
+    assert recorder.disconnects.get(timeout=PATIENCE_S)
 
 
 def ledger() -> None:
-    """`stomppy.py ledger PORT QUEUE`: prints the numbers whose messages are stored, until it is ended; comes back."""
+    """Print the numbers whose messages are stored, until the end; connect again (`stomppy.py ledger PORT QUEUE`)."""
     number = 0
     while True:
         try:
             connection = stomp.Connection12([("127.0.0.1", PORT)], reconnect_attempts_max=1)
-            heard = Heard()
-            connection.set_listener("heard", heard)
+            recorder = Recorder()
+            connection.set_listener("recorder", recorder)
             connection.connect("guest", "guest", wait=True)
             while True:
                 number += 1
                 connection.send(sys.argv[3], str(number), headers={"persistent": "true"}, receipt=str(number))
                 while True:
                     try:
-                        assert heard.receipts.get(timeout=0.05) == str(number)
+                        assert recorder.receipts.get(timeout=0.05) == str(number)
                         break
                     except queue.Empty:
                         if not connection.is_connected():
@@ -204,4 +204,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "ledger":
         ledger()
     SCENARIOS[sys.argv[1]]()
-    time.sleep(0.1)  # its threads end by themselves
+    time.sleep(0.1)  # the threads of stomp.py end by themselves

@@ -26,7 +26,7 @@ def publish(body: bytes = b"body", channel: int = 1, frame_max: int = FRAME_MAX,
 
 
 def reader(frame_max: int = FRAME_MAX, **given) -> FrameReader:
-    """One that has been greeted already."""
+    """Return a reader that has read the greeting of a client."""
     made = FrameReader(frame_max, **given)
     made.feed(HEADER)
     return made
@@ -53,7 +53,7 @@ def alone(events: Iterable[Event]) -> list[Event]:
 
 
 def comparable(events: list[Event]) -> list[object]:
-    """Faults compare by identity: here by what they say. Runs are taken apart."""
+    """Take runs apart, and faults into their fields, since faults compare by identity."""
     return [
         (event.code, event.text, event.channel, event.class_id, event.method_id, event.hard)
         if isinstance(event, AmqpFault)

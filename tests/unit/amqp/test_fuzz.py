@@ -1,7 +1,7 @@
 """Streams that were broken by chance: only events come out, faults among them, and the same ones in any chunking.
 
-`make test-long` takes a million, or as many as `FUZZ_AMQP` says; `FUZZ_AMQP_SEED` is where they begin. A failure
-tells the seed of its case.
+`make test-long` takes a million, or as many as `FUZZ_AMQP` sets, from the seed `FUZZ_AMQP_SEED` on. A failure has the
+seed of its case.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INTERESTING = b"\x00\x01\x02\x03\x08\x7f\x80\xce\xff" + b"tbBsuUIilLfdDSATFVx"
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
-    """A few bytes changed, inserted, removed, doubled or moved."""
+    """Return the bytes with a few of them changed, inserted, removed, doubled or moved."""
     buffer = bytearray(data)
     for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
         at = chance.randrange(len(buffer) + 1)
@@ -65,7 +65,7 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
 
 
 def stream(chance: random.Random) -> bytes:
-    """A greeting, then frames: as they should be, of broken payloads, broken themselves, in runs, or noise."""
+    """Make a greeting and frames: sound ones, some with broken payloads, broken ones, runs, or noise."""
     parts = [HEADER if chance.random() < 0.98 else mutated(chance, HEADER)]
     for _ in range(chance.randrange(1, 6)):
         what = chance.randrange(7)
@@ -112,7 +112,7 @@ def check_events(events: list[Event]) -> None:
             assert 0 < event.channel <= CHANNEL_MAX
             assert event.bodies
             assert max(map(len, event.bodies)) <= BODY_MAX
-            properties.decode(event.properties.raw)  # what came in can be read by whoever gets it
+            properties.decode(event.properties.raw)  # a consumer can read what the reader let through
 
 
 @pytest.mark.parametrize("count", COUNTS)

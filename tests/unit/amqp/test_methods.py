@@ -79,7 +79,7 @@ def test_unknown_method_is_not_implemented(ids):
     assert caught.value.hard
 
 
-def test_text_that_is_no_utf8_goes_out_as_it_came():
+def test_text_that_is_no_utf8_is_written_as_it_came():
     payload = b"\x00\x3c\x00\x46\x00\x00\x02\xff\xfe\x00"
     method = m.decode_method(payload)
     assert isinstance(method, m.BasicGet)
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent():
     assert m.encode_method(m.BasicGet(queue="q" * 255)).count(b"q") == 255
 
 
-def test_fault_tells_code_text_and_what_it_ends():
+def test_fault_has_code_text_and_what_it_ends():
     fault = AmqpFault(ReplyCode.NOT_FOUND, "no queue 'x' in vhost '/'", channel=3, ids=m.QueueBind.ids)
     assert fault.text == "NOT_FOUND - no queue 'x' in vhost '/'"
     assert (fault.channel, fault.class_id, fault.method_id, fault.hard) == (3, 50, 20, False)

@@ -33,7 +33,7 @@ def test_a_pattern_covers_the_names_that_the_expression_is_found_in(expression):
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_no_pattern_says_is_refused(expression):
+def test_a_pattern_that_is_not_valid_is_refused(expression):
     with pytest.raises(InvalidInput):
         patterns("read", expression)
 

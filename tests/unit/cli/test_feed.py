@@ -1,4 +1,4 @@
-"""Messages out of lines: what is taken, and how what is not is told."""
+"""Messages out of lines: which lines are taken, and how a bad line is reported."""
 
 import asyncio
 import io
@@ -44,7 +44,7 @@ def test_a_payload_is_text_json_or_bytes(line, payload):
     [b"hello", b"{}", b"[]", b'{"payload": "a", "prio": 1}', b'{"payload": "a", "payload_base64": ""}',
      b'{"payload_base64": "?"}', b'{"payload": "a", "priority": "high"}', b'{"payload": "\xff"}'],
 )  # fmt: skip
-def test_a_bad_line_is_told_with_its_place(line):
+def test_a_bad_line_is_reported_with_its_place(line):
     with pytest.raises(InvalidInput, match=r"jobs\.ndjson line 7: got .* allowed: a message such as"):
         feed.read_line(line, "jobs.ndjson line 7")
 

@@ -30,13 +30,13 @@ def test_a_listing_is_a_table_or_json_lines(capsys):
     output.show({"name": "name", "lag": "lag"}, rows, json=False, empty="none")
     table = capsys.readouterr().out
     assert "1,000" in table
-    assert "[bold]mails" in table, "what a message says is not markup"
+    assert "[bold]mails" in table, "the text of a message is not markup"
     assert "hidden" not in table
     output.show({"name": "name"}, rows, json=True, empty="none")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
 
 
-def test_an_empty_listing_says_so_beside_the_data(capsys):
+def test_an_empty_listing_has_a_note_beside_the_data(capsys):
     output.show({"name": "name"}, [], json=False, empty="no topics yet")
     assert capsys.readouterr() == ("", "no topics yet\n")
     output.show({"name": "name"}, [], json=True, empty="no topics yet")

@@ -28,7 +28,7 @@ def test_a_duration_is_read(text, ms):
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10 months", "-5s", "1h30"])
-def test_what_is_no_duration_is_told_with_what_would_be(text):
+def test_a_text_that_is_no_duration_is_refused_with_what_is_allowed(text):
     with pytest.raises(typer.BadParameter, match="write 500ms"):
         duration(text)
 
@@ -67,7 +67,7 @@ def test_a_time_of_a_pipeline_is_utc(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["soon", "in ten minutes", "2027-13-01", ""])
-def test_what_is_no_instant_is_told_with_what_would_be(text):
+def test_a_text_that_is_no_instant_is_refused_with_what_is_allowed(text):
     with pytest.raises(typer.BadParameter, match="write"):
         instant(text)
 

@@ -13,7 +13,7 @@ from wherry.client.link.pool import BOUNDS, Pool
 from wherry.client.link.transport import ClientRequest, ClientResponse
 
 BODY = bytes(range(256)) * 200
-"""Longer than what is copied, so that it lies in Arrow's memory."""
+"""Longer than what is copied, so that the body stays in Arrow's memory."""
 
 SHORT = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 LONG = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -92,7 +92,7 @@ def test_an_answer_is_whole_however_it_is_cut(data, status, body, step):
     assert connection.free
 
 
-def test_a_request_says_who_asks_for_what():
+def test_a_request_names_the_client_and_what_it_asks_for():
     sent = ClientRequest("POST", "/v1/topics/a/messages", [b"abc", memoryview(b"de")], "text/plain", accept="*/*")
     _, _, wire = asyncio.run(ask(NOTHING, ask=sent))
     head, _, body = wire.sent.partition(b"\r\n\r\n")
@@ -114,7 +114,7 @@ def test_a_connection_that_the_broker_ends_is_not_used_again():
     assert not connection.free
 
 
-def test_what_follows_an_answer_that_nobody_asked_for_ends_the_connection():
+def test_bytes_behind_an_answer_without_a_request_end_the_connection():
     answer, connection, wire = asyncio.run(ask(SHORT + SHORT))
     assert bytes(answer.body) == b"{}"
     assert wire.over

@@ -105,7 +105,7 @@ def test_the_sync_client_produces_and_consumes():
         assert client.stats("jobs").subscriptions[0].lag == 0
 
 
-def test_a_sync_producer_tells_of_refusals_at_the_end():
+def test_a_sync_producer_reports_refusals_at_the_end():
     with wherry.embedded_sync() as client:
         client.create_topic("jobs")
         with pytest.raises(wherry.InvalidInput, match="priority"), client.producer("jobs") as producer:

@@ -18,7 +18,7 @@ FAILED = [wherry.WriterFailed("no more"), wherry.StorageError("no more"), wherry
 AWAY = [*FAILED, wherry.Closed("no more"), HttpError("busy", "no more")]
 
 
-def told(fault: WherryError, after_s: float | None = None) -> ClientResponse:
+def answer_of(fault: WherryError, after_s: float | None = None) -> ClientResponse:
     answer = problem(fault)
     return ClientResponse(answer.status, answer.content_type, b"".join(map(bytes, answer.body)), after_s)
 
@@ -35,13 +35,13 @@ class Failing:
         return STORED if len(self.targets) > self._times else self._answer
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a failing broker holds nothing."""
 
 
 @pytest.mark.parametrize("fault", AWAY, ids=lambda fault: fault.code)
 def test_a_producer_sends_the_same_again_until_the_broker_is_back(fault: WherryError):
     async def main() -> list[str]:
-        broker = Failing(told(fault), 3)
+        broker = Failing(answer_of(fault), 3)
         async with wherry.Client(broker).producer("jobs") as producer:
             assert await (await producer.publish(b"a")).stored() == "0-0"
         return broker.targets
@@ -51,9 +51,11 @@ def test_a_producer_sends_the_same_again_until_the_broker_is_back(fault: WherryE
     assert len(set(targets)) == 1
 
 
-def test_a_producer_that_lost_patience_says_why():
+def test_a_producer_that_gave_up_reports_why():
     async def main() -> None:
-        async with wherry.Client(Failing(told(FAILED[0], 20.0), 1_000)).producer("jobs", patience_s=0.2) as producer:
+        async with wherry.Client(Failing(answer_of(FAILED[0], 20.0), 1_000)).producer(
+            "jobs", patience_s=0.2
+        ) as producer:
             with pytest.raises(wherry.WriterFailed):
                 await (await producer.publish(b"a")).stored()
 
@@ -64,7 +66,7 @@ def test_a_producer_that_lost_patience_says_why():
 
 def test_a_producer_waits_as_long_as_it_was_asked_to():
     async def main() -> None:
-        async with wherry.Client(Failing(told(AWAY[-1], 0.5), 1)).producer("jobs") as producer:
+        async with wherry.Client(Failing(answer_of(AWAY[-1], 0.5), 1)).producer("jobs") as producer:
             await producer.publish(b"a")
 
     began = time.monotonic()
@@ -83,7 +85,7 @@ def test_a_reader_and_its_acks_outlive_a_failed_journal(monkeypatch):
             async def failing(wanted: ClientRequest) -> ClientResponse:
                 verb = wanted.target.partition("?")[0].rpartition("/")[2]
                 left[verb] = left.get(verb, 0) - 1
-                return told(FAILED[left[verb]]) if left[verb] >= 0 else await ask(wanted)
+                return answer_of(FAILED[left[verb]]) if left[verb] >= 0 else await ask(wanted)
 
             monkeypatch.setattr(client._transport, "ask", failing)
             async with client.consumer("jobs", "workers") as consumer:
@@ -96,16 +98,16 @@ def test_a_reader_and_its_acks_outlive_a_failed_journal(monkeypatch):
     asyncio.run(asyncio.wait_for(main(), 10))
 
 
-def test_what_comes_back_and_when():
-    assert all(returns(error_of(told(fault))) for fault in AWAY)
+def test_which_errors_are_tried_again_and_when():
+    assert all(returns(error_of(answer_of(fault))) for fault in AWAY)
     for final in (wherry.Corrupt("a", 1, "b"), wherry.DiskFull(1, 0), wherry.LimitReached("a", 1, 2)):
-        assert not returns(error_of(told(final)))
-    assert retry_after_s(error_of(told(FAILED[0]))) == 0
-    assert retry_after_s(error_of(told(FAILED[0], 3.0))) == 3
-    assert retry_after_s(error_of(told(FAILED[0], float("inf")))) == RETRY_AFTER_S_MAX
+        assert not returns(error_of(answer_of(final)))
+    assert retry_after_s(error_of(answer_of(FAILED[0]))) == 0
+    assert retry_after_s(error_of(answer_of(FAILED[0], 3.0))) == 3
+    assert retry_after_s(error_of(answer_of(FAILED[0], float("inf")))) == RETRY_AFTER_S_MAX
 
 
-def test_in_process_nobody_starts_it_again():
+def test_in_process_a_failed_broker_is_not_started_again():
     async def main() -> None:
         async with wherry.embedded() as client:
             await client.create_topic("jobs")

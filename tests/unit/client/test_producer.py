@@ -1,4 +1,4 @@
-"""The end of a producer: whoever publishes meanwhile is told, and no pending message waits for ever."""
+"""The end of a producer: a publish meanwhile raises, and no pending message waits for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = ClientResponse(201, "application/json", b'{"placed": [[0, 0, 1]]}')
 
 
 class Slow:
-    """A broker that answers when it is told to."""
+    """A broker that answers once the test releases it."""
 
     def __init__(self) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
@@ -31,7 +31,7 @@ class Slow:
         return STORED
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a slow broker holds nothing."""
 
 
 def test_a_message_published_while_the_producer_closes_is_refused_and_those_before_are_stored():
@@ -39,7 +39,7 @@ def test_a_message_published_while_the_producer_closes_is_refused_and_those_befo
         broker = Slow()
         producer = await wherry.Client(broker).producer("jobs", batch_messages=1, buffer_messages=1).__aenter__()
         first = await producer.publish(b"a")
-        waiting = asyncio.create_task(producer.publish(b"b"))  # there is no room for it
+        waiting = asyncio.create_task(producer.publish(b"b"))  # there is no room for this message
         await broker.asked.wait()
         closing = asyncio.create_task(producer.__aexit__(None, None, None))
         await asyncio.sleep(0)
@@ -85,7 +85,7 @@ def test_a_close_that_is_not_waited_for_fails_the_tickets_that_are_left():
     asyncio.run(asyncio.wait_for(main(), 5))
 
 
-def test_other_threads_are_told_that_a_producer_is_closed(wherry_broker):
+def test_other_threads_get_an_error_when_a_producer_is_closed(wherry_broker):
     wherry_broker.create_topic("jobs")
     taken, begun = 0, threading.Event()
 
@@ -110,7 +110,7 @@ def payloads(client: wherry.SyncClient[Any], topic: str = "jobs") -> list[bytes]
     return client.browse(topic).column("payload").to_pylist()
 
 
-def test_a_field_that_cannot_be_right_is_told_where_it_is_given_and_the_rest_is_stored(wherry_broker):
+def test_a_field_that_cannot_be_right_is_refused_where_it_is_given_and_the_rest_is_stored(wherry_broker):
     wherry_broker.create_topic("jobs")
     with wherry_broker.producer("jobs") as producer:
         producer.publish(b"a")
@@ -125,7 +125,7 @@ def test_a_field_that_cannot_be_right_is_told_where_it_is_given_and_the_rest_is_
     assert payloads(wherry_broker) == [b"a", b"c0", b"c1", b"c2", b"c3", b"c4"]
 
 
-def test_a_fault_with_one_message_is_told_and_drops_none_behind_it(wherry_broker, monkeypatch):
+def test_a_fault_with_one_message_is_reported_and_drops_none_behind_it(wherry_broker, monkeypatch):
     wherry_broker.create_topic("jobs")
     producer = wherry_broker.producer("jobs")
     put = producer.other.put
@@ -165,14 +165,14 @@ class Recorder(Slow):
         return ClientResponse(201, "application/json", b'{"placed": [[0, 0, %d]]}' % len(batch))
 
 
-def test_whoever_is_interrupted_while_he_waits_for_room_loses_nothing(monkeypatch):
+def test_a_caller_that_is_interrupted_while_it_waits_for_room_loses_nothing(monkeypatch):
     broker = Recorder()
     sent = [b"%d" % number for number in range(CHUNK + 1)]
     with SyncClient(wherry.Client(broker)) as client:
         with client.producer("jobs", batch_messages=10, buffer_messages=20) as producer:
             monkeypatch.setattr(
                 producer, "_hand_over_soon", lambda: None
-            )  # the one who waits is the one who hands over
+            )  # the publish that waits for room hands the batch over itself
             for payload in sent[: CHUNK - 1]:
                 producer.publish(payload)
             threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
@@ -184,7 +184,7 @@ def test_whoever_is_interrupted_while_he_waits_for_room_loses_nothing(monkeypatc
         assert broker.payloads == sent
 
 
-def test_what_an_interrupted_caller_left_goes_out_without_him():
+def test_messages_that_an_interrupted_caller_left_are_sent_without_it():
     broker = Recorder()
     with SyncClient(wherry.Client(broker)) as client:
         with client.producer("jobs", batch_messages=10, buffer_messages=20) as producer:

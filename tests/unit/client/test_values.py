@@ -42,7 +42,7 @@ def test_an_address_that_is_none_is_refused(url):
         Address.parse(url)
 
 
-def test_every_error_that_the_wire_can_tell_comes_back_as_itself():
+def test_every_error_that_the_wire_can_carry_comes_back_as_itself():
     for code, kind in KINDS.items():
         if code == "unavailable":
             continue
@@ -50,8 +50,8 @@ def test_every_error_that_the_wire_can_tell_comes_back_as_itself():
         fault.args = ("what happened",)
         if isinstance(fault, wherry.InvalidInput):
             fault.field, fault.given, fault.allowed = "partitions", 0, "1 to 65535"
-        told = problem(fault)
-        back = error_of(ClientResponse(told.status, told.content_type, b"".join(told.body)))
+        answer = problem(fault)
+        back = error_of(ClientResponse(answer.status, answer.content_type, b"".join(answer.body)))
         assert (type(back), str(back), back.code) == (kind, "what happened", code)
     assert set(STATUS_OF) - set(KINDS) >= {"busy", "internal"}
 
@@ -65,7 +65,7 @@ def test_every_error_that_the_wire_can_tell_comes_back_as_itself():
         (401, b'{"code": "unauthorized", "detail": "who?"}', wherry.Unauthorized),
     ],
 )
-def test_what_is_told_by_others_has_its_error_too(status, body, kind):
+def test_an_answer_that_is_not_of_the_broker_has_its_error_too(status, body, kind):
     assert type(error_of(ClientResponse(status, "", body))) is kind
 
 

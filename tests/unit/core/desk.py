@@ -86,14 +86,14 @@ class Desk:
         return leasing.lease(self.shell.state, subscription, consumer, n, size, self.now)
 
     def offsets(self, name: str = "s") -> list[int]:
-        """What a pull gives, handed back at once."""
+        """Pull, release the messages at once, and return their offsets."""
         leases = self.pull(name)
         for lease in leases:
             settling.release(self.shell.state, lease, None)
         return [offset for lease in leases for offset in lease.offset.tolist()]
 
     def settle(self, step: Callable[[Ending], list[AnyOp]]) -> None:
-        """As the broker does: decide, write, and only then take out of the lease."""
+        """Settle as the broker does: decide, write, and only then take the messages out of the lease."""
         ending = Ending()
         self.shell.commit(separate(self.shell.state, self.now.wall_us, step(ending)))
         ending.carry_out(self.shell.state)
@@ -133,7 +133,7 @@ class Desk:
         return sum(len(group.offsets) for group in groups)
 
     def upkeep(self, ms: int = 0) -> None:
-        """Time passes, and what it calls for is done."""
+        """Advance the clock, and commit the upkeep that is due."""
         self.ms += ms
         for entry in upkeep.due(self.shell.state, self.now, np.zeros):
             self.shell.commit([entry])
@@ -143,7 +143,7 @@ class Desk:
         return of_subscription(self.subscription(name), self.ms)
 
     def recover(self, by: str) -> None:
-        """Go on with what the journal, or a checkpoint, tells; without transient messages both are the same state."""
+        """Continue from the journal or from a checkpoint; without transient messages both give the same state."""
         other = self.shell.replayed() if by == "replay" else self.shell.reloaded()
         assert other.digest() == self.shell.digest()
         self.shell = other

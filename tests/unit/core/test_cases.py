@@ -1,4 +1,4 @@
-"""Small cases of decisions, each of which once went wrong or is easily got wrong."""
+"""Small cases of decisions, each of which failed once or is easy to get wrong."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_dead_letters_are_not_what_a_subscription_is_behind():
 # Ephemeral subscriptions.
 
 
-def test_an_ephemeral_subscription_lets_go_even_if_the_dead_letters_are_full():
+def test_an_ephemeral_subscription_releases_even_if_the_dead_letters_are_full():
     desk = Desk(dead_messages_max=0)
     desk.subscribe("e", durable=False)
     desk.publish(b"a", b"b")
@@ -334,7 +334,7 @@ def test_what_fits_is_counted_exactly_and_the_rest_is_dead():
     assert (answer.dead, desk.topic.bytes, desk.topic.dead) == (3, 100, 3)
 
 
-def test_as_few_of_the_oldest_go_as_make_room():
+def test_as_few_of_the_oldest_are_dropped_as_make_room():
     desk = Desk(bytes_max=100, overflow="drop-oldest")
     desk.subscribe()
     for size in (5, 5, 80, 10):

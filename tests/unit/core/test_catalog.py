@@ -18,7 +18,7 @@ def catalog(topics: int, subscriptions: int) -> Catalog:
     return made
 
 
-def test_a_topic_that_goes_takes_its_subscriptions_and_touches_no_other():
+def test_deleting_a_topic_deletes_its_subscriptions_and_touches_no_other():
     made = catalog(topics=4, subscriptions=3)
     before, expected = made.subscriptions, {key: sub for key, sub in made.subscriptions.items() if key[0] != 2}
     made.delete_topic(2, "t2")
@@ -27,7 +27,7 @@ def test_a_topic_that_goes_takes_its_subscriptions_and_touches_no_other():
     assert made.topics == {"t1": 1, "t3": 3, "t4": 4}
 
 
-def test_subscriptions_that_went_before_their_topic_are_no_more_looked_for():
+def test_subscriptions_that_were_deleted_before_their_topic_are_no_more_looked_for():
     made = catalog(topics=2, subscriptions=2)
     for name in ("s0", "s1"):
         made.delete_subscription(1, name)
@@ -37,7 +37,7 @@ def test_subscriptions_that_went_before_their_topic_are_no_more_looked_for():
     assert (made.subscriptions, made.topics, made._names_of) == ({}, {}, {})
 
 
-def test_bindings_that_come_and_go_leave_nothing():
+def test_bindings_that_are_added_and_removed_leave_nothing():
     made = catalog(topics=1, subscriptions=0)
     binding, other = Binding(topic="t1", match="a"), Binding(topic="t1", match="b")
     onward = Binding(route="r", match="c")
@@ -54,7 +54,7 @@ def test_bindings_that_come_and_go_leave_nothing():
     assert made._leading_to == {}
 
 
-def test_a_topic_that_goes_takes_the_bindings_to_it():
+def test_deleting_a_topic_deletes_the_bindings_to_it():
     made = catalog(topics=2, subscriptions=0)
     bindings = tuple(Binding(topic=f"t{topic}", match="a") for topic in (1, 2))
     made.put_route(Route(name="r", kind="direct", bindings=bindings))

@@ -1,4 +1,4 @@
-"""The fate of messages: what is remembered of those that are gone, and for how long; what producers are to be told."""
+"""The fate of messages: what the state keeps of removed messages, for how long, and which outcomes producers get."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wherry.model.errors import InvalidInput, LimitReached, NotFound
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
 
-URL = "https://example.com/told"
+URL = "https://example.com/outcomes"
 
 
 def fate(desk: Desk, message_id: str) -> Fate:
@@ -35,7 +35,7 @@ def fate(desk: Desk, message_id: str) -> Fate:
 
 
 def words(desk: Desk) -> list[str]:
-    """The fate of every message of partition 0."""
+    """Return the fate of every message of partition 0."""
     every = np.arange(desk.topic.next_offset(0), dtype=np.int64)
     return [FATES[code] for code in fates.fates(desk.shell.state, desk.topic, 0, every, desk.ms).tolist()]
 
@@ -45,14 +45,14 @@ def unreported(desk: Desk, **wanted: Any) -> list[tuple[int, str]]:
     return [(each.offset, each.fate) for each in desk.topic.outbox.unreported("t", **every)]
 
 
-# What became of it.
+# The fate of one message.
 
 
 @pytest.mark.rows("K5")
-def test_a_message_goes_through_its_fates():
+def test_a_message_has_one_fate_after_the_other():
     desk = Desk()
     desk.publish(b"a", Message(payload=b"b", due_ms=desk.ms + 10))
-    assert words(desk) == ["waiting", "scheduled"], "before there is anybody"
+    assert words(desk) == ["waiting", "scheduled"], "before there is a subscription"
     desk.subscribe()
     while desk.subscription().readers[0].backlog is not None:
         desk.shell.backfill(desk.subscription(), 0, desk.now)
@@ -69,7 +69,7 @@ def test_a_message_goes_through_its_fates():
     assert words(desk) == ["settled", "waiting"]
 
 
-def test_it_is_not_over_before_all_subscriptions_are_done():
+def test_a_message_is_not_settled_before_all_subscriptions_are_done():
     desk = Desk()
     desk.subscribe("a")
     desk.subscribe("b")
@@ -91,12 +91,12 @@ def test_what_is_scheduled_in_a_timeline_is_known_from_the_bodies():
 
 
 @pytest.mark.parametrize("by", ["replay", "checkpoint"])
-def test_what_is_gone_is_told_truly(by):
+def test_the_fate_of_a_removed_message_is_true(by):
     desk = Desk(messages_max=3, overflow="drop-oldest")
     desk.subscribe()
     desk.publish(b"drop", b"cancel", Message(payload=b"expire", expires_ms=desk.ms + 5))
     desk.cancel("0-1")
-    desk.publish(b"ack", b"discard")  # one too many: the oldest goes
+    desk.publish(b"ack", b"discard")  # one too many: the oldest is dropped
     desk.upkeep(5)
     leases = desk.pull(n=1)
     desk.ack(leases[0])
@@ -145,7 +145,7 @@ def test_what_no_subscription_was_to_get_is_dropped():
     assert words(desk) == ["dropped", "dropped", "settled"], "the only one that is left has settled it"
 
 
-def test_in_a_stream_it_is_settled_when_all_have_settled_it_and_dropped_when_it_went_unread():
+def test_in_a_stream_a_message_is_settled_when_all_have_settled_it_and_dropped_when_it_was_trimmed_unread():
     desk = Desk(keep="age", keep_ms=10)
     desk.subscribe()
     desk.publish(b"read", b"unread")
@@ -157,7 +157,7 @@ def test_in_a_stream_it_is_settled_when_all_have_settled_it_and_dropped_when_it_
     assert words(desk) == ["settled", "dropped"]
 
 
-def test_transient_messages_that_went_with_the_process_are_just_gone():
+def test_transient_messages_that_ended_with_the_process_are_gone():
     desk = Desk()
     desk.subscribe()
     desk.publish(b"stays")
@@ -171,7 +171,7 @@ def test_transient_messages_that_went_with_the_process_are_just_gone():
     assert fate(desk, "0-1").fate == "gone"
 
 
-def test_what_ends_after_its_like_are_forgotten_is_told_as_it_was(monkeypatch):
+def test_a_message_that_ends_after_others_are_forgotten_keeps_its_fate(monkeypatch):
     monkeypatch.setattr(partition, "ENDS_MAX", 8)
     desk = Desk()
     desk.subscribe()
@@ -182,7 +182,7 @@ def test_what_ends_after_its_like_are_forgotten_is_told_as_it_was(monkeypatch):
     assert unreported(desk) == [(0, "settled")]
 
 
-def test_lost_messages_are_told_from_settled_ones_as_far_back_as_there_is_room(monkeypatch):
+def test_lost_messages_differ_from_settled_ones_as_far_back_as_there_is_room(monkeypatch):
     monkeypatch.setattr(partition, "LOST_SPAN", 4 << 20)
     desk = Desk()
     desk.subscribe()
@@ -231,15 +231,15 @@ def test_an_older_checkpoint_knows_nothing_of_what_is_gone():
     assert fates.fates(state, state.topic("t"), 0, np.arange(2), desk.ms).tolist() == [FATES.index("gone"), 0]
 
 
-# What is to be told.
+# Outcomes that are to be reported.
 
 
 @pytest.mark.parametrize("by", ["replay", "checkpoint"])
-def test_each_end_is_told_until_it_was_told(by):
+def test_each_end_is_reported_until_the_report_is_confirmed(by):
     desk = Desk(messages_max=3, overflow="dead-letter")
     desk.subscribe()
     desk.publish(b"ack", b"bury", b"cancel", b"too many", callback=URL)
-    desk.publish(b"nobody asked about")
+    desk.publish(b"without a callback")
     assert unreported(desk) == [(3, "dead")]
     desk.ms += 1
     desk.cancel("0-2")
@@ -256,7 +256,7 @@ def test_each_end_is_told_until_it_was_told(by):
     assert sorted(unreported(desk)) == [(1, "dead"), (3, "dead")]
 
 
-def test_a_dead_letter_that_is_sent_back_is_told_again_when_its_end_is_another():
+def test_a_dead_letter_that_is_sent_back_is_reported_again_when_its_end_differs():
     desk = Desk()
     desk.subscribe()
     desk.publish(b"", callback=URL)
@@ -271,7 +271,7 @@ def test_a_dead_letter_that_is_sent_back_is_told_again_when_its_end_is_another()
     assert desk.topic.outbox.urls == {}
 
 
-def test_an_amended_message_is_told_under_the_offset_it_was_published_at():
+def test_an_amended_message_is_reported_under_the_offset_it_was_published_at():
     desk = Desk()
     desk.subscribe()
     desk.publish(b"", callback=URL)
@@ -282,7 +282,7 @@ def test_an_amended_message_is_told_under_the_offset_it_was_published_at():
     assert desk.topic.outbox.unreported("t", 9, np.empty(0, np.int64), ()) == [expected]
 
 
-def test_outcomes_are_bounded_and_the_oldest_go(monkeypatch):
+def test_outcomes_are_bounded_and_the_oldest_are_dropped(monkeypatch):
     monkeypatch.setattr(outbox, "OUTCOMES_MAX", 32)
     desk = Desk()
     desk.subscribe()

@@ -37,13 +37,13 @@ def counted(owner: object, name: str) -> Iterator[mock.Mock]:
 
 
 def spread(desk: Desk, count: int, **fields: Any) -> None:
-    """One message for each of so many partitions."""
+    """Publish one message to each of so many partitions."""
     for partition in range(count):
         desk.publish(Message(payload=b"x", **fields), partition=partition)
 
 
 def pulled(desk: Desk, n: int = 100, size: int = 1 << 30) -> list[tuple[int, int]]:
-    """Ranks and partitions that a pull gives, by rank."""
+    """Return ranks and partitions of the messages that a pull returns, by rank."""
     leases = desk.pull(n=n, size=size)
     return sorted((rank, lease.partition) for lease in leases for rank in lease.rank.tolist())
 
@@ -56,7 +56,7 @@ def test_a_ranked_pull_spends_its_bytes_by_rank_and_not_by_partition():
             desk.publish(Message(payload=b"." * 100, priority=priority), partition=partition)
     assert pulled(desk, size=700) == [(rank, rank % 3) for rank in range(7)]
     assert pulled(desk, size=550) == [(rank, rank % 3) for rank in range(7, 12)]
-    assert pulled(desk, size=1) == [(12, 0)]  # the first is handed over however large it is
+    assert pulled(desk, size=1) == [(12, 0)]  # the first message is handed over however large it is
     assert pulled(desk, n=4) == [(rank, rank % 3) for rank in range(13, 17)]
     assert pulled(desk) == [(rank, rank % 3) for rank in range(17, 30)]
 
@@ -142,7 +142,7 @@ def test_time_looks_into_no_partition_where_nothing_has_expired():
 
 
 @pytest.mark.parametrize("end", ["release", "nack", "ack", "leave", "expire"])
-def test_what_expired_while_it_was_held_goes_when_it_is_let_go(end: str):
+def test_a_message_that_expired_on_lease_is_removed_when_it_is_released(end: str):
     desk = Desk()
     desk.subscribe(retry=Retry(attempts=5, jitter=0.0), lease_ms=1_000)
     desk.publish(Message(payload=b"x", expires_ms=desk.ms + 10))
@@ -165,7 +165,7 @@ def test_what_expired_while_it_was_held_goes_when_it_is_let_go(end: str):
     assert len(desk.topic.partitions[0].overdue) == 0
 
 
-def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_some():
+def test_expired_messages_that_found_no_space_in_the_journal_are_removed_when_there_is_some():
     desk = Desk(partitions=3)
     desk.subscribe()
     spread(desk, 3, expires_ms=desk.ms + 10)
@@ -177,7 +177,7 @@ def test_expired_messages_that_found_no_space_in_the_journal_go_when_there_is_so
     assert desk.topic.messages == 0
 
 
-def test_the_oldest_go_first_whatever_partition_they_are_in_and_no_others_are_looked_at():
+def test_the_oldest_are_trimmed_first_whatever_partition_they_are_in_and_no_others_are_looked_at():
     desk = Desk(partitions=MANY, messages_max=MANY, overflow="drop-oldest")
     desk.subscribe()
     order = np.random.default_rng(1).permutation(MANY).tolist()
@@ -211,7 +211,7 @@ def test_the_first_time_of_each_key_is_kept_and_stale_rows_are_swept():
 
 
 def test_deadlines_of_leases_that_are_renewed_do_not_pile_up():
-    """One lease that lasts long keeps the deadlines behind it in the heap, where those of no lease must not stay."""
+    """Let one long lease keep the deadlines behind it in the heap: those of no lease must not stay there."""
     leases = Leases(1)
     nothing = (np.empty(0, np.int64),) * 3
     first, other = (leases.grant(1, "c", 0, nothing, 1_000) for _ in range(2))

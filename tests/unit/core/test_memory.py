@@ -1,4 +1,4 @@
-"""What is settled leaves memory, also behind one old message that nobody takes; and a restart sees the same state."""
+"""Settled messages leave memory, also behind one old message that no consumer takes; a restart gives the same state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_one_old_message_does_not_keep_the_rows_behind_it(by):
 
 @pytest.mark.parametrize("by", ["replay", "checkpoint"])
 def test_bytes_of_what_was_cancelled_do_not_count_when_a_stream_is_trimmed(by):
-    """They did as long as the row of a cancelled batch was there, which depends on what lies before it."""
+    """Cancel a batch between others: its bytes counted as long as its row was there."""
     desk = Desk(keep="bytes", keep_bytes=3 * 11)
     for text in "abcd":
         desk.publish(Message(payload=b"x" * 10, id=text))
@@ -82,7 +82,7 @@ def filled(by: str, count: int) -> Directory:
 
 @pytest.mark.parametrize("by", ["publish", "replay", "checkpoint", "older checkpoint"])
 def test_a_message_that_was_published_alone_takes_at_most_24_bytes_of_index(by, traced):
-    """However it came there, and while others leave; a checkpoint takes a few bytes more while it is written."""
+    """Try each way to publish, while other messages leave; a checkpoint takes a few bytes more while it is written."""
     few, many = 5_000, 15_000
     traced.start()
     rows = filled(by, few)
@@ -160,7 +160,7 @@ def test_ids_of_settled_messages_are_weeded_a_part_at_a_time(monkeypatch):
 
 
 def test_very_many_expire_at_once_and_the_others_at_their_time(monkeypatch):
-    """The entry that removes them sweeps the index they came from."""
+    """Check that the entry which removes messages sweeps the index that held them."""
     monkeypatch.setattr(runs, "TAIL_MAX", 8)
     monkeypatch.setattr(partition, "TAIL_MAX", 8)
     desk = Desk()

@@ -19,7 +19,7 @@ NONE = np.empty(0, np.int64)
 
 
 def ended(box: Outbox, places: range, url: str, at_ms: int = 1) -> None:
-    """Messages that were watched and came to their end."""
+    """Watch messages and bring them to their end."""
     at = np.array(places, np.int64)
     box.watch(at, url)
     box.conclude(at, np.full(len(at), SETTLED), np.zeros(len(at), np.bool_), at_ms)
@@ -29,14 +29,14 @@ def unreported(box: Outbox, limit: int = 1_000_000, hidden: Any = NONE, without:
     return [each.offset for each in box.unreported("t", limit, np.array(hidden, np.int64), without)]
 
 
-def told(box: Outbox, places: range, fate: int = SETTLED) -> None:
+def reported(box: Outbox, places: range, fate: int = SETTLED) -> None:
     at = np.array(places, np.int64)
     box.reported(at, np.full(len(at), fate))
 
 
 @contextmanager
 def asked() -> Iterator[list[int]]:
-    """How many places the tables are asked for, call by call."""
+    """Record how many places the tables are asked for, call by call."""
     counts: list[int] = []
 
     def counted(real: Any) -> Any:
@@ -55,7 +55,7 @@ def asked() -> Iterator[list[int]]:
         yield counts
 
 
-def test_many_outcomes_cost_those_nothing_who_ask_for_a_few():
+def test_many_outcomes_cost_nothing_where_a_few_are_asked_for():
     box = Outbox()
     ended(box, range(900_000), "http://many")
     ended(box, range(900_000, 900_003), "http://few", 2)
@@ -67,40 +67,40 @@ def test_many_outcomes_cost_those_nothing_who_ask_for_a_few():
     assert sum(counts) < 10 * (10 + SLACK)
 
 
-def test_what_was_told_is_looked_at_once():
+def test_a_reported_outcome_is_looked_at_once():
     box = Outbox()
     ended(box, range(10_000), "http://x")
-    told(box, range(4_000))
+    reported(box, range(4_000))
     assert unreported(box, 5) == list(range(4_000, 4_005))
     with asked() as counts:
         assert unreported(box, 5) == list(range(4_000, 4_005))
     assert sum(counts) < 5 * (5 + SLACK)
 
 
-def test_who_has_waited_longest_is_told_first_and_in_the_order_in_which_it_came():
+def test_the_callback_that_has_waited_longest_is_first_with_its_outcomes_in_order():
     box = Outbox()
     ended(box, range(5, 8), "http://b", 2)
     ended(box, range(3), "http://a", 1)
     ended(box, range(8, 9), "http://a", 3)
     assert unreported(box) == [0, 1, 2, 8, 5, 6, 7]
     assert unreported(box, 5) == [0, 1, 2, 8, 5]
-    told(box, range(3))
+    reported(box, range(3))
     assert unreported(box) == [5, 6, 7, 8]
 
 
-def test_other_news_of_a_place_is_told_once():
+def test_another_outcome_of_a_place_is_reported_once():
     box = Outbox()
     at = np.array([0], np.int64)
     ended(box, range(1, 3), "http://x")
     box.watch(at, "http://x")
     box.conclude(at, np.array([DEAD]), np.ones(1, np.bool_), 1)
-    told(box, range(1), DEAD)
+    reported(box, range(1), DEAD)
     assert unreported(box) == [1, 2]
     box.conclude(at, np.array([SETTLED]), np.zeros(1, np.bool_), 2)
     assert [(each.offset, each.fate) for each in box.unreported("t", 9, NONE, ())] == [
         *((1, "settled"), (2, "settled"), (0, "settled"))
     ]
-    told(box, range(3))
+    reported(box, range(3))
     assert (unreported(box), box.urls) == ([], {})
 
 

@@ -14,13 +14,13 @@ both = pytest.mark.parametrize("by", ["replay", "checkpoint"])
 
 
 @both
-def test_a_message_that_expired_while_somebody_held_it_goes_after_a_restart(by):
+def test_a_message_that_expired_on_lease_is_removed_after_a_restart(by):
     desk = Desk()
     desk.subscribe()
     desk.publish(Message(payload=b"", expires_ms=desk.ms + 10))
     desk.pull()
     desk.upkeep(20)
-    assert desk.stats().leased == 1, "whoever holds it may finish it"
+    assert desk.stats().leased == 1, "the consumer that holds it may settle it"
     desk.recover(by)
     desk.upkeep()
     assert (desk.stats().lag, desk.topic.messages) == (0, 0)
@@ -84,8 +84,8 @@ def test_transient_messages_are_gone_with_all_that_they_counted(by):
     desk = Desk(order="priority", partitions=2)
     desk.subscribe()
     desk.publish(b"stays", partition=0)
-    desk.publish(b"goes", b"goes too", partition=0, persistent=False)
-    desk.publish(b"goes", partition=1, persistent=False)
+    desk.publish(b"dropped", b"dropped too", partition=0, persistent=False)
+    desk.publish(b"dropped", partition=1, persistent=False)
     desk.nack(desk.pull(n=2)[0])
     assert (desk.topic.messages, desk.topic.dead) == (2, 2)
     desk.shell = desk.shell.replayed() if by == "replay" else desk.shell.reloaded()
@@ -127,7 +127,7 @@ def test_a_deleted_topic_leaves_nothing_to_expire():
     assert len(desk.shell.state.expiry_times) == 0
 
 
-def test_the_digest_tells_states_apart():
+def test_different_states_have_different_digests():
     desk = Desk()
     seen = [desk.shell.digest()]
     for step in (

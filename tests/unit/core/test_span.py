@@ -33,7 +33,7 @@ class Dead:
 
 
 @pytest.mark.parametrize("count", [1, 100, span.ADVANCE_STEP])
-def test_a_search_for_few_messages_goes_over_settled_ones_in_large_steps(count: int):
+def test_a_search_for_few_messages_skips_settled_ones_in_large_steps(count: int):
     settled = Counted()
     settled.above.add_range(1, 300_000)
     reader: Any = SimpleNamespace(settled=settled, dead=Dead())

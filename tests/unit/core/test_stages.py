@@ -1,4 +1,4 @@
-"""What is remembered of commits, and how much lies in open stages; and a restart sees the same."""
+"""What the state keeps of commits, and how many bytes open stages hold; a restart gives the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_query_pushes_out_its_own_batches_only(monkeypatch, by):
             commit(desk, key)
     known = list(desk.shell.state.stages.committed)
     assert [key for key in known if QUERY in key] == [
-        f"{who}spark/{QUERY}/{number}" for number in (3, 4, 5) for who in ("", "ann:")
+        f"{user}spark/{QUERY}/{number}" for number in (3, 4, 5) for user in ("", "ann:")
     ]
     assert [key for key in known if QUERY not in key] == [
         f"{kind}/{number}" for number in range(6) for kind in ("spark/daily", "job")
@@ -62,7 +62,7 @@ def test_a_thousand_hours_of_a_query_leave_a_commit_key_alone():
     assert len(known.committed) == 1 + stages.BATCHES_MAX
 
 
-def test_the_oldest_of_all_goes_when_there_are_too_many(monkeypatch):
+def test_the_oldest_of_all_is_forgotten_when_there_are_too_many(monkeypatch):
     monkeypatch.setattr(stages, "COMMITTED_MAX", 4)
     known = Stages()
     for key in (f"spark/{QUERY}/0", "a", f"spark/{OTHER}/0", "b", f"spark/{QUERY}/1", "c", "d", "e"):
@@ -95,7 +95,7 @@ def test_bytes_of_open_stages_are_those_of_their_parts(by):
 
 
 def test_bytes_are_not_summed_up_for_each_batch():
-    """10,000 stages of 100 parts: to ask costs the same as for none."""
+    """Ask with 10,000 stages of 100 parts: that costs the same as with none."""
     known, looks = Stages(), list[int]()
 
     class Looked(StagedBatch):

@@ -24,10 +24,10 @@ def fail(desk: Desk, error: str, name: str = "s") -> None:
 
 
 def errors(state: State) -> list[str]:
-    told = [
+    used = [
         state.texts.texts[n] for t in state.topics.values() for table in t.text_tables() for n in table.values("error")
     ]
-    return sorted(set(told) - {""})
+    return sorted(set(used) - {""})
 
 
 @pytest.mark.parametrize("by", ["replay", "checkpoint"])
@@ -48,7 +48,7 @@ def test_texts_of_what_is_gone_make_room(by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["replay", "checkpoint"])
-def test_when_all_are_in_use_the_newest_are_told_and_the_reason_of_all(by: str) -> None:
+def test_when_all_are_in_use_the_newest_keep_their_error_and_all_keep_their_reason(by: str) -> None:
     desk = Desk()
     desk.subscribe()
     for number in range(100):
@@ -73,9 +73,9 @@ def test_one_topic_takes_no_words_from_another() -> None:
         if not known.has_room():
             known.sweep([[noisy], [calm]])
         put(noisy, known, number, "attempts", f"failed at {number}")
-    assert said(calm, known) == [("fraud", "no such account")]
-    assert said(noisy, known)[-1] == ("attempts", "failed at 199")
-    assert said(noisy, known)[0] == ("attempts", known.texts[texts.LOST])
+    assert reasons_and_errors(calm, known) == [("fraud", "no such account")]
+    assert reasons_and_errors(noisy, known)[-1] == ("attempts", "failed at 199")
+    assert reasons_and_errors(noisy, known)[0] == ("attempts", known.texts[texts.LOST])
     assert len(known.texts) <= 32
 
 
@@ -85,11 +85,11 @@ def test_what_is_known_keeps_its_meaning_over_a_sweep() -> None:
     for number in range(12):
         put(table, known, number, "why", f"error {number}")
     table.remove(np.arange(0, 12, 2))
-    before = said(table, known)
+    before = reasons_and_errors(table, known)
     old = known.texts
     known.sweep([[table]])
-    assert said(table, known) == before
-    assert old[3] == "error 0", "whoever reads the list of before still can"
+    assert reasons_and_errors(table, known) == before
+    assert old[3] == "error 0", "a reader of the list of before still can"
     assert known.number("error 1") == known.texts.index("error 1")
 
 
@@ -97,6 +97,6 @@ def put(table: OffsetTable, known: Texts, offset: int, reason: str, error: str) 
     table.put(np.array([offset], np.int64), reason=known.number(reason), error=known.number(error))
 
 
-def said(table: OffsetTable, known: Texts) -> list[tuple[str, str]]:
+def reasons_and_errors(table: OffsetTable, known: Texts) -> list[tuple[str, str]]:
     _, reasons, errors = table.columns().tolist()
     return [(known.texts[a], known.texts[b]) for a, b in zip(reasons, errors, strict=True)]

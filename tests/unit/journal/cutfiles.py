@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class PowerCut(Exception):
-    """The machine went off in the middle of a call."""
+    """Raised when the power is cut in the middle of a call."""
 
 
 class CutFile:
@@ -35,7 +35,7 @@ class CutFile:
         disk = self._files.disk[self.path]
         assert offset + len(data) <= len(disk), "a preallocated file does not grow"
         self._files.writes.append((self.path, offset, data))
-        if not self._files.goes_on():
+        if not self._files.has_power():
             self._files.tear(disk, offset, data)
             raise PowerCut
         disk[offset : offset + len(data)] = data
@@ -55,7 +55,7 @@ class CutFiles:
         self._random = random.Random(seed)
         self._locked = False
 
-    def goes_on(self) -> bool:
+    def has_power(self) -> bool:
         self.calls_left -= 1
         return self.calls_left >= 0
 
@@ -91,7 +91,7 @@ class CutFiles:
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
         if recycled is None and (error := self.refuse_preallocate()):
             raise error
-        alive = self.goes_on()
+        alive = self.has_power()
         if alive or self._random.random() < 0.5:
             before = bytearray() if recycled is None else self.disk.pop(recycled)
             self.disk[path] = before[:size].ljust(size, b"\0")
@@ -107,7 +107,7 @@ class CutFiles:
 
     async def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
-            alive = self.goes_on()
+            alive = self.has_power()
             if alive or self._random.random() < 0.5:
                 del self.disk[path]
             if not alive:

@@ -1,4 +1,4 @@
-"""A checkpoint is the same bytes whether its columns are copied into it or written from where they lie."""
+"""A checkpoint is the same bytes whether its columns are copied into it or written from where they are."""
 
 from __future__ import annotations
 

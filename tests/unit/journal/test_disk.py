@@ -150,7 +150,7 @@ def test_trim_keeps_two_spares_and_never_the_current_file() -> None:
 
 
 def test_stale_frames_of_a_reused_file_are_never_live() -> None:
-    """Every frame has the same length and every file the same seed: only the positions tell them apart."""
+    """Give every frame the same length and every file the same seed, so that frames differ by position only."""
 
     async def run() -> None:
         files = CutFiles()
@@ -168,7 +168,7 @@ def test_stale_frames_of_a_reused_file_are_never_live() -> None:
     asyncio.run(run())
 
 
-def test_spares_of_another_size_go_and_files_of_another_size_stay() -> None:
+def test_spares_of_another_size_are_removed_and_files_of_another_size_stay() -> None:
     async def run() -> None:
         files = CutFiles()
         writer = await small(files).open()
@@ -299,7 +299,7 @@ def test_a_fast_publisher_is_never_refused_while_the_disk_has_room() -> None:
 @pytest.mark.parametrize("asked", [3000, 7500, 10_000])
 @pytest.mark.parametrize("cuts", [1, 2, 3, 5, 7, 8, 10, 20])
 def test_what_is_admitted_fits_however_it_is_cut(cuts: int, asked: int) -> None:
-    """With no, one and several spares, and the current file filled to any height."""
+    """Try no, one and several spares, with the current file filled to any height."""
 
     async def run() -> None:
         for filled in range(0, 3900, 130):

@@ -22,12 +22,12 @@ TORN = [b"fourth" * 5, b"fifth" * 20, b"sixth"]  # one group, never confirmed
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks smaller than some frames, so that every way of reading is taken."""
+    """Make chunks smaller than some frames, so that every way of reading is taken."""
     monkeypatch.setattr(disk_scan, "CHUNK_BYTES", 96)
 
 
 def disks() -> tuple[bytes, bytes, int, int]:
-    """The file without and with the torn group, and where that group begins and ends."""
+    """Return the file without and with the torn group, and where that group begins and ends."""
 
     async def run() -> tuple[bytes, bytes, int, int]:
         files = CutFiles()
@@ -69,7 +69,7 @@ def test_a_tail_torn_at_every_byte_is_cut_there() -> None:
 
 
 def test_pages_that_came_in_the_wrong_order_are_cut() -> None:
-    """Only the end of the group reached the disk: its valid frames lie behind a hole."""
+    """Let only the end of the group reach the disk: its valid frames stand behind a hole."""
 
     async def run() -> None:
         for cut in range(BEGIN + 1, END):
@@ -101,7 +101,7 @@ def test_without_the_zeros_the_torn_group_would_come_back() -> None:
 
 @pytest.mark.parametrize("chunk_bytes", range(48, 48 + 2 * FRAME_HEADER_BYTES, 8))
 def test_frames_across_the_edges_of_chunks_are_found(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a hole of any length: the edges of the chunks fall on every place of the header that is looked for."""
+    """Put frames behind a hole of any length, so that the edges of the chunks fall on every place of their headers."""
     monkeypatch.setattr(disk_scan, "CHUNK_BYTES", chunk_bytes)
 
     async def run() -> None:
@@ -116,7 +116,7 @@ def test_frames_across_the_edges_of_chunks_are_found(chunk_bytes: int, monkeypat
 
 
 def test_small_bodies_do_not_keep_the_chunks_they_were_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither inside a chunk nor across its edge: one message that waits would keep megabytes."""
+    """Check inside a chunk and across its edge: else one message that waits would keep megabytes."""
     monkeypatch.setattr(disk_scan, "CHUNK_BYTES", 200)
 
     async def run() -> None:
@@ -141,7 +141,7 @@ JOURNAL = journal()
 
 
 def frames() -> Iterator[tuple[int, str, int, int]]:
-    """Position, path, offset and bytes of every frame of `JOURNAL`."""
+    """Yield position, path, offset and bytes of every frame of `JOURNAL`."""
     path, at = FIRST, FILE_HEADER_BYTES
     for position, body in numbered(GROUPS):
         if f"journal/{position:020d}.log" in JOURNAL:
@@ -189,7 +189,7 @@ def test_damage_at_every_confirmed_frame_is_refused(frame: tuple[int, str, int, 
 
 
 @pytest.mark.parametrize("frame", FRAMES[CONFIRMED:], ids=str)
-def test_damage_in_the_last_group_is_cut_as_the_known_limit_says(frame: tuple[int, str, int, int]) -> None:
+def test_damage_in_the_last_group_is_cut_as_the_known_limit_describes(frame: tuple[int, str, int, int]) -> None:
     position, path, at, _ = frame
     files = copy()
     files.disk[path][at] ^= 1
@@ -233,7 +233,7 @@ def test_a_single_file_without_header_that_is_not_the_first_is_refused() -> None
 
 @pytest.mark.parametrize("header", [b"", b"WHJF garbage", bytes(JOURNAL[FIRST])])
 def test_a_last_file_without_its_header_was_never_used(header: bytes) -> None:
-    """Fresh, torn, and a reused one that still has the header and the frames of its earlier life."""
+    """Try a fresh file, a torn one, and a reused one that still has the header and the frames of its earlier use."""
     files = copy()
     unused = f"journal/{len(FRAMES) + 1:020d}.log"
     files.disk[unused] = bytearray(header.ljust(FILE_BYTES, b"\0"))
@@ -257,7 +257,7 @@ def test_frames_of_a_later_version_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_frame_inside_a_payload_is_not_a_frame() -> None:
-    """The payload is a frame of another journal that would prove damage, and then the write is torn."""
+    """Write a payload that is a frame of another journal, which would prove damage, and then tear the write."""
 
     async def run() -> None:
         files = CutFiles()
@@ -297,7 +297,7 @@ async def publish_and_trim(writer: Writer, chance: random.Random, sent: list[byt
 
 
 async def one_life(disk: dict[str, bytearray], seed: int, sent: list[bytes], acked: list[int]) -> dict[str, bytearray]:
-    """Open, check, work until the power goes; the disk that is left."""
+    """Open, check, and work until the power is cut; return the disk that is left."""
     chance = random.Random(seed)
     files = CutFiles(disk, calls_left=chance.randint(0, 40), seed=seed)
     try:

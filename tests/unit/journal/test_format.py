@@ -30,7 +30,7 @@ SEED = 0x5EED
 
 
 def whole(data: bytes, seed: int = SEED) -> bool:
-    """Whether `data` is one frame and nothing is wrong with it."""
+    """Return whether `data` is one frame and nothing is wrong with it."""
     header = parse_header(data, 0, seed)
     return isinstance(header, FrameHeader) and check_body(header, pa.py_buffer(data[FRAME_HEADER_BYTES:])) is None
 
@@ -109,7 +109,7 @@ def test_a_frame_of_another_file_is_broken() -> None:
     assert isinstance(parse_header(b"".join(encode_frame(1, 0, [b"x"], SEED)), 0, SEED + 1), Broken)
 
 
-def test_a_later_version_is_told_from_a_broken_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_version_differs_from_a_broken_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wherry.journal.format.VERSION", 2)
     frame, head = b"".join(encode_frame(1, 0, [b"x"], SEED)), encode_file_header(FileHeader(1, 4096, SEED))
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import Closed
 
 
-def test_opened_again_it_has_what_was_appended() -> None:
+def test_a_memory_journal_that_is_opened_again_has_what_was_appended() -> None:
     async def run() -> None:
         engine = MemoryEngine()
         writer = await engine.open()

@@ -48,7 +48,7 @@ def test_what_is_delivered_is_the_same_before_and_after_batches_are_merged(kinds
     stored(apart, kinds, 6)
     batches = stored(together, kinds, 6)
     offsets = np.array(random.Random(1).sample(range(len(kinds) * 6), len(kinds) * 3))
-    for _ in range(3):  # the first time they are merged, then they are
+    for _ in range(3):  # the first delivery merges the batches, later ones find them merged
         batch, gate = together.deliver(1, 0, offsets, 1)
         one_by_one = [apart.deliver(1, 0, offsets[at : at + 1], 1) for at in range(len(offsets))]
         names = batch.schema.names
@@ -144,7 +144,7 @@ def test_memory_of_dropped_members_is_freed():
             ]
 
 
-def test_members_lie_one_behind_the_other():
+def test_members_stand_one_behind_the_other():
     store = BodyStore(None)
     batches = stored(store, ["plain", "rows", "ranked"] * 20, 3)
     store.deliver(1, 0, np.arange(0, 180, 2), 1)

@@ -1,4 +1,4 @@
-"""Bodies of a partition in memory: found wherever they lie, in the order asked for."""
+"""Bodies of a partition in memory: found in any batch, and returned in the order asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sizes = st.lists(st.integers(1, 4), min_size=1, max_size=12)
 
 
 def store_of(counts, order):
-    """Batches in any order of arrival; the body of each message is its offset, some have a key."""
+    """Make a store whose batches came in the given order; the body of each message is its offset, some have a key."""
     bases = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()
     store = BodyStore(None)
     for row in order:

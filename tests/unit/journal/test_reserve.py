@@ -9,7 +9,7 @@ from wherry.sim.world.loop import run
 LEAST = 8 << 10
 
 
-def test_it_grows_and_shrinks_with_what_is_wanted():
+def test_the_reserve_grows_and_shrinks_with_what_is_wanted():
     async def main():
         disk = SimDisk(Random(1), DiskFaults(stalls=0.0), capacity_bytes=1 << 20)
         files = disk.open()
@@ -24,7 +24,7 @@ def test_it_grows_and_shrinks_with_what_is_wanted():
             assert await size() == there
         after = SpaceReserve(files, LEAST)
         await after.keep()
-        assert await size() == 256 << 10  # nobody knows yet what the next checkpoint takes
+        assert await size() == 256 << 10  # the size of the next checkpoint is not known yet
         assert await after.spare_bytes() == (256 << 10) - 2 * LEAST
         free = disk.free_bytes()
         await after.keep(20 << 10)

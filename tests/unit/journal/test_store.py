@@ -49,7 +49,7 @@ class Files(CutFiles):
 
 
 class World:
-    """A store in which `gone` is what nobody wants any more."""
+    """A store in which `gone` holds the messages that are not wanted any more."""
 
     def __init__(self, cache_bytes_max: int = 1 << 30) -> None:
         self.files = Files()
@@ -57,7 +57,7 @@ class World:
         self.gone: set[int] = set()
 
     def put(self, count: int, base: int = 0, partition: int = 0) -> list[CachedBatch]:
-        """Messages of which each says its offset, four in a batch."""
+        """Put messages whose payloads are their offsets, four in a batch."""
         batches = []
         for first in range(base, base + count, ROWS):
             rows = compact([Message(payload=b"%d" % offset) for offset in range(first, first + ROWS)])
@@ -154,7 +154,7 @@ def _slowly(compute):
 
 
 @pytest.mark.parametrize("work", ["seal", "rewrite"])
-def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
+def test_a_topic_that_is_deleted_while_a_thread_works_leaves_only_garbage(work):
     world = World()
     batches = world.put(16)
     if work == "rewrite":
@@ -169,7 +169,7 @@ def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
     assert sorted(world.store.garbage) == sorted(world.files.disk)
 
 
-def test_what_overflows_goes_to_segments_of_bounded_size(monkeypatch):
+def test_overflow_is_written_to_segments_of_bounded_size(monkeypatch):
     world = World(cache_bytes_max=20_000)
     batches = world.put(80)
     monkeypatch.setattr(groups, "SEGMENT_BYTES_MAX", 3 * batches[-1].size)
@@ -203,7 +203,7 @@ def test_a_segment_of_which_a_quarter_is_wanted_stays():
     assert world.rewrite()
 
 
-def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
+def test_a_segment_that_lost_its_last_message_during_compaction_is_deleted_without_a_new_one():
     world = World()
     world.seal(world.put(16))
     world.gone = set(range(15))
@@ -212,7 +212,7 @@ def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
     assert world.store.snapshot().segments == [] and len(world.store.garbage) == 1
 
 
-def test_the_search_for_sparse_segments_is_bounded_and_goes_on_where_it_ended(monkeypatch):
+def test_the_search_for_sparse_segments_is_bounded_and_continues_where_it_ended(monkeypatch):
     monkeypatch.setattr(compaction, "SCAN_MAX", 2)
     world = World()
     for base in range(0, 80, 16):
@@ -257,7 +257,7 @@ def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
 
     async def main() -> None:
         looking = asyncio.create_task(world.look(0, 30))
-        await asyncio.sleep(0)  # it has the blocks of the old segment in its hands now
+        await asyncio.sleep(0)  # the look holds the blocks of the old segment now
         world.store.find_sparse(world.wants)
         assert await world.store.rewrite(world.wanted, world.wants)
         await world.files.remove(world.store.garbage)
@@ -278,7 +278,7 @@ def test_a_body_that_no_block_has_is_lost_and_not_asked_for_for_ever():
 
 
 @pytest.mark.parametrize("blocks", [*(pytest.param(each, marks=pytest.mark.more) for each in (0.5, 1, 2)), 3.5])
-def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
+def test_sizes_are_returned_of_as_many_as_the_read_cache_holds_in_order(blocks):
     world = World()
     world.seal(world.put(400))
     each = int(world.store.snapshot().segments[0].blocks[4].max())

@@ -1,4 +1,4 @@
-"""A stretch of a partition, read from memory and disk alike: ascending, whatever lies in what."""
+"""A stretch of a partition, read from memory and disk alike: ascending, even where segments overlap."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tangled(disk: Disk) -> Window:
-    """Two segments that lie in each other, as after a commit and a restart, and transient messages in a hole."""
+    """Return two segments that overlap, as after a commit and a restart, and transient messages in a hole."""
     one = disk.segment("one", [*range(25), *range(50, 75), *range(85, 90)])
     other = disk.segment("other", [*range(25, 50), *range(75, 80), *range(90, 100)])
     return Window(0, 0, 110, [in_memory(80, 83), in_memory(83, 85), in_memory(100, 110)], blocks_of(one, other))
 
 
-def test_places_that_lie_in_each_other_are_read_ascending(disk: Disk):
+def test_segments_that_overlap_are_read_ascending(disk: Disk):
     window = tangled(disk)
     assert offsets(window, disk) == list(range(110))
     assert offsets(window, disk, Where(keys=["k3"])) == list(range(3, 110, 7))
     assert offsets(window._replace(start=23, stop=84), disk) == list(range(23, 84))
 
 
-def test_whoever_goes_on_behind_a_batch_misses_nothing_and_gets_nothing_twice(disk: Disk):
+def test_a_reader_that_continues_behind_a_batch_misses_nothing_and_gets_nothing_twice(disk: Disk):
     window = tangled(disk)
     wanted = Where(keys=["k1", "k2"])
     count = sum(1 for _ in window.batches(disk.read, ["offset"], wanted))
@@ -94,7 +94,7 @@ def test_whoever_goes_on_behind_a_batch_misses_nothing_and_gets_nothing_twice(di
         assert got == [n for n in range(110) if n % 7 in (1, 2)]
 
 
-def test_what_lies_apart_is_not_sorted(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+def test_segments_that_do_not_overlap_are_not_sorted(disk: Disk, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(np, "argsort", None)
     window = Window(0, 0, 40, [in_memory(20, 40)], blocks_of(disk.segment("one", range(20))))
     assert offsets(window, disk) == list(range(40))
@@ -105,18 +105,18 @@ def test_a_segment_that_is_not_there_is_named_and_lost_if_a_newer_window_has_it_
     disk.gone.add("other")
     read = window.batches(disk.read, ["offset"], Where())
     got = []
-    with pytest.raises(SegmentGone, match="other") as told:
+    with pytest.raises(SegmentGone, match="other") as caught:
         for batch, _ in read:
             got += batch.column("offset").to_pylist()
-    assert got == list(range(25)), "what lies before it is handed over"
+    assert got == list(range(25)), "the batches before it are handed over"
     window.check_without(None)
     rewritten = [place for place in window.blocks if place[0].path == "one"]
-    window._replace(blocks=rewritten).check_without(told.value.segment)
+    window._replace(blocks=rewritten).check_without(caught.value.segment)
     with pytest.raises(Corrupt, match=r"other.*missing"):
-        window.check_without(told.value.segment)
+        window.check_without(caught.value.segment)
 
 
-def test_batches_without_a_row_that_is_wanted_say_how_far_they_go(disk: Disk):
+def test_batches_without_a_row_that_is_wanted_have_the_offset_where_they_end(disk: Disk):
     window = tangled(disk)
     found = list(window.batches(disk.read, ["offset"], Where(keys=["none"])))
     assert {batch.num_rows for batch, _ in found} == {0}

@@ -1,4 +1,4 @@
-"""The thread behind durable writes: in order, to the end, and faults reach whoever waits."""
+"""The thread behind durable writes: it writes in order, to the end, and its faults reach the callers that wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_work_is_done_in_order_in_another_thread(worker: Worker) -> None:
     assert {thread for _, thread in seen} != {threading.get_ident()}
 
 
-def test_a_fault_reaches_whoever_waits_and_the_worker_goes_on(worker: Worker) -> None:
+def test_a_fault_reaches_the_caller_that_waits_and_the_worker_continues(worker: Worker) -> None:
     def fail() -> None:
         raise OSError("no")
 
@@ -47,7 +47,7 @@ def test_a_fault_reaches_whoever_waits_and_the_worker_goes_on(worker: Worker) ->
     asyncio.run(work())
 
 
-def test_work_is_done_even_if_nobody_waits_any_more(worker: Worker) -> None:
+def test_work_is_done_even_if_no_caller_waits_any_more(worker: Worker) -> None:
     begin, done = threading.Event(), threading.Event()
 
     async def work() -> None:

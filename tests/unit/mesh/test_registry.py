@@ -52,7 +52,7 @@ def test_bytes_that_are_no_instance_name_the_field(content, field):
 
 
 def test_the_bytes_of_an_instance_stay_as_they_are():
-    """Processes of several versions read the same registry."""
+    """Hold the bytes as they are: processes of several versions read the same registry."""
     golden = (
         b'{"service":"billing","id":"a","url":"http://10.0.0.7:7080","version":7,'
         b'"methods":["total","refund"],"labels":{"zone":"eu-1"}}'

@@ -60,7 +60,7 @@ messages = st.lists(
 
 
 def test_the_bits_of_the_columns_are_part_of_the_journal_format():
-    """Never change these: entries that were written name their columns by them."""
+    """Hold the bits as they are: journal entries that were written name their columns by them."""
     assert schema.BIT == {
         "id": 1 << 0,
         "key": 1 << 1,
@@ -78,7 +78,7 @@ def test_the_bits_of_the_columns_are_part_of_the_journal_format():
 
 
 def test_the_schema_is_version_1():
-    """Segments have it, and Spark reads it: add a column at the end and raise the version, or leave it alone."""
+    """Hold the schema as it is: segments have it and Spark reads it, so a new column takes the end and a version."""
     assert MESSAGE.metadata == {b"wherry.schema": b"1"}
     assert [(field.name, str(field.type), field.nullable) for field in MESSAGE] == [
         ("offset", "int64", False),
@@ -172,7 +172,7 @@ def test_compact_keeps_every_value(given):
         assert integers(batch, name, -1).tolist() == expected
 
 
-def test_a_delivery_has_the_columns_that_say_something_and_completed_all_of_them():
+def test_a_delivery_has_the_columns_that_hold_a_value_and_completed_all_of_them():
     batch = compact([Message(payload=b"a", key="k"), Message(payload=b"b")])
     offsets = np.array([5, 6], np.int64)
     part = delivered(batch, offsets, 7, 3, 1)
@@ -300,7 +300,7 @@ for column in wild:
 
 
 def test_a_column_that_points_out_of_its_buffer_is_refused_before_it_is_read():
-    """In a process of its own, since reading such a column ends the process."""
+    """Read such columns in a process of its own, since reading one ends the process."""
     done = subprocess.run([sys.executable, "-c", WILD], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["refused"] * 6), done.stderr
 
@@ -324,7 +324,7 @@ def test_a_plain_batch_with_a_payload_above_the_limit_is_refused_as_any_other():
 
 
 def test_a_column_that_a_batch_does_not_have_takes_no_bytes_of_other_rows():
-    """`pa.nulls` of maps has children as long as the column: a block of a segment had those of the whole segment."""
+    """Check nulls too: `pa.nulls` of maps has children of the column's length, so a block had those of its segment."""
     for name in STORED:
         column = absent(name, 100_000).slice(50_000, 10)
         batch = pa.record_batch([column], names=[name])

@@ -1,4 +1,4 @@
-"""Places for calls: who gets one, in which turn, and who loses it."""
+"""Places for calls: which caller gets one, in which order, and which loses its place."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Callers:
-    """Those who want a place, each until it is told to go."""
+    """Callers that want a place, each until the test ends its call."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
@@ -27,7 +27,7 @@ class Callers:
         self._go: dict[str, asyncio.Event] = {}
 
     async def come(self, *names: str) -> None:
-        """`a1` is the first of the host `a`."""
+        """Start callers; `a1` is the first of the host `a`."""
         for name in names:
             self._go[name] = asyncio.Event()
             self.tasks[name] = asyncio.create_task(self._stay(name))
@@ -67,7 +67,7 @@ async def test_one_host_has_its_share_only():
 
 
 @in_loop
-async def test_who_gives_up_leaves_nothing_behind():
+async def test_a_caller_that_gives_up_leaves_nothing_behind():
     lane = Lane(1, 1)
     callers = Callers(lane)
     await callers.come("a1", "b1", "c1")
@@ -80,7 +80,7 @@ async def test_who_gives_up_leaves_nothing_behind():
 
 
 @in_loop
-async def test_a_place_that_was_given_to_one_who_just_left_is_free_again():
+async def test_a_place_that_was_given_to_a_caller_that_just_left_is_free_again():
     callers = Callers(Lane(1, 1))
     await callers.come("a1", "b1", "c1")
     callers._go["a1"].set()
@@ -93,11 +93,11 @@ async def test_a_place_that_was_given_to_one_who_just_left_is_free_again():
 
 
 @in_loop
-async def test_after_its_trial_a_place_goes_to_another_host_that_waits_and_no_more_than_are_wanted():
+async def test_after_its_trial_a_place_is_given_to_another_host_that_waits_and_no_more_than_are_wanted():
     callers = Callers(Lane(3, 2, trial_s=0.02))
     await callers.come("a1", "b1", "c1")
     await asyncio.sleep(0.05)
-    assert not any(task.done() for task in callers.tasks.values())  # nobody waits
+    assert not any(task.done() for task in callers.tasks.values())  # no caller waits
     await callers.come("d1")
     assert callers.begun == ["a1", "b1", "c1", "d1"]
     with pytest.raises(BrokenOff):
@@ -126,7 +126,7 @@ async def test_its_own_timeout_is_not_taken_for_a_trial():
 
 
 @in_loop
-async def test_who_waits_is_heard_of_meanwhile():
+async def test_a_caller_that_waits_gets_beats_meanwhile():
     callers, beats = Callers(Lane(1, 1)), 0
 
     async def beat() -> None:

@@ -46,7 +46,7 @@ def test_whatever_is_logged_becomes_json(value):
 
 
 @pytest.mark.parametrize("form", [logs.Text(), logs.Json()])
-def test_no_secret_gets_into_a_log(form):
+def test_no_secret_is_logged(form):
     token = make("ann", [Right("admin", "*")], now_ms=0).token
     try:
         raise ValueError(f"bad {token}")
@@ -59,7 +59,7 @@ def test_no_secret_gets_into_a_log(form):
 
 @pytest.fixture
 def root():
-    """The root logger, put back as it was."""
+    """Yield the root logger, and put it back as it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root

@@ -47,7 +47,7 @@ async def look(names: Lookups, host: str) -> list[str]:
     return await (await names.begin(host))
 
 
-def test_all_who_ask_for_a_name_share_one_lookup_and_its_answer_holds_for_a_moment(system):
+def test_all_callers_that_ask_for_a_name_share_one_lookup_and_its_answer_holds_for_a_moment(system):
     async def main() -> None:
         names = Lookups(system)
         waiting = [asyncio.create_task(look(names, "a.hangs")) for _ in range(50)]
@@ -63,7 +63,7 @@ def test_all_who_ask_for_a_name_share_one_lookup_and_its_answer_holds_for_a_mome
     asyncio.run(main())
 
 
-def test_those_that_answered_before_have_places_of_their_own(system, monkeypatch):
+def test_hosts_that_answered_before_have_places_of_their_own(system, monkeypatch):
     monkeypatch.setattr(lookups, "LATE_MAX", 0)
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_those_that_answered_before_have_places_of_their_own(system, monkeypatch
     asyncio.run(main())
 
 
-def test_one_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system, monkeypatch):
+def test_a_lookup_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system, monkeypatch):
     monkeypatch.setattr(lookups, "LATE_MAX", 5)
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_one_that_is_late_gives_its_place_back_and_late_ones_are_bounded(system,
     asyncio.run(main())
 
 
-def test_what_waits_is_bounded_too(system, monkeypatch):
+def test_lookups_that_wait_are_bounded_too(system, monkeypatch):
     monkeypatch.setattr(lookups, "NAMES_MAX", 2)
 
     async def main() -> None:
@@ -114,7 +114,7 @@ def test_what_waits_is_bounded_too(system, monkeypatch):
     asyncio.run(main())
 
 
-def test_a_failure_is_told_and_not_kept(system):
+def test_a_failure_is_raised_and_not_kept(system):
     async def main() -> None:
         names = Lookups(system)
         for _ in range(2):

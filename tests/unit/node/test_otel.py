@@ -76,7 +76,7 @@ async def test_a_dead_letter_is_the_end_of_the_same_trace():
 
 @pytest.mark.rows("A19")
 @in_loop
-async def test_a_publish_that_somebody_else_waits_for_is_told_when_it_is_durable():
+async def test_a_publish_that_another_caller_waits_for_is_traced_when_it_is_durable():
     tracer, exporter = recording()
     broker = await start(MemoryEngine(), None, VirtualClock())
     Tracing(broker.shard, tracer)

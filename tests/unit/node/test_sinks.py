@@ -24,7 +24,7 @@ INFINITE = float("inf")
 
 
 class Listed:
-    """A sink in memory that fails when it is told to."""
+    """A sink in memory that fails when the test asks for it."""
 
     def __init__(self) -> None:
         self.opened, self.closed, self.flushed = 0, 0, 0
@@ -36,7 +36,7 @@ class Listed:
 
     def flush(self, samples: Sequence[MetricSample]) -> None:
         if self.failing:
-            raise OSError("nobody is there")
+            raise OSError("connection refused")
         self.flushed += 1
         if self.flushed == 3:
             self.thrice.set()
@@ -74,7 +74,7 @@ def test_statsd_sends_differences_and_tags():
     assert lines(MetricSample("h", "histogram", {}, 0.5, 2)) == [b"q.h_count:2|c", b"q.h_sum:0.5|c"]
 
 
-def test_otlp_writes_what_its_schema_says():
+def test_otlp_writes_what_its_schema_defines():
     samples = [
         MetricSample("c_total", "counter", {"topic": "t"}, 3.0, about="about c"),
         MetricSample("c_total", "counter", {"topic": "u"}, 4.0, about="about c"),
@@ -93,7 +93,7 @@ def test_otlp_writes_what_its_schema_says():
     assert (point.count, list(point.bucket_counts), list(point.explicit_bounds)) == (5, [2, 2, 1], [1.0, 2.0])
 
 
-def test_a_sink_nobody_knows_is_refused_by_name():
+def test_an_unknown_sink_is_refused_by_name():
     with pytest.raises(InvalidInput, match="jsonl, otlp, statsd"):
         find("carrier-pigeon?size=2")
     with pytest.raises(InvalidInput, match="option=value"):

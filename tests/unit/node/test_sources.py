@@ -1,4 +1,4 @@
-"""Configuration: which source wins, that each value knows its own, and how a mistake is told."""
+"""Configuration: which source wins, which source a value comes from, and how a mistake is reported."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ COMPANIONS = {
 
 
 def sample(name: str) -> Any:
-    """A value of a setting that is not its default."""
+    """Return a value of a setting that is not its default."""
     if name in SAMPLES:
         return SAMPLES[name]
     section, field = name.split(".")
@@ -145,7 +145,7 @@ def test_what_kubernetes_and_clients_put_into_the_environment_is_not_ours():
 
 
 @pytest.mark.parametrize(
-    ("text", "environment", "flags", "told"),
+    ("text", "environment", "flags", "message"),
     [
         ("[server]\nprot = 1", {}, {}, "file wherry.toml:2: unknown name: got 'server.prot'.*did you mean port?"),
         ("[sever]\nport = 1", {}, {}, r"file wherry.toml:1: unknown name: got '\[sever\]'.*did you mean server?"),
@@ -168,8 +168,8 @@ def test_what_kubernetes_and_clients_put_into_the_environment_is_not_ours():
         ('[tls]\nclient_ca = "c.pem"', {}, {}, "tls.client_ca is set"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text, environment, flags, told):
-    with pytest.raises(InvalidInput, match=told):
+def test_a_mistake_is_reported_with_its_place_and_what_is_allowed(text, environment, flags, message):
+    with pytest.raises(InvalidInput, match=message):
         resolve(text, "wherry.toml", environment, flags)
 
 

@@ -50,7 +50,7 @@ def test_private_ones_can_be_allowed_in_one_word(address):
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_what_is_no_machine_cannot(address):
+def test_an_address_of_no_machine_is_no_target(address):
     with pytest.raises(TargetRefused):
         found(Targets(allow_private=True, resolver=resolving(address)), "x")
 
@@ -68,7 +68,7 @@ def test_of_many_addresses_only_the_good_ones_are_used():
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/8", "example.org"])
-def test_a_network_that_is_none_is_told(text):
+def test_a_network_that_is_not_valid_is_reported(text):
     with pytest.raises(InvalidInput, match=r"webhooks\.allow"):
         Targets([text])
 

@@ -1,4 +1,4 @@
-"""The section [webhooks]: networks are read, secrets are not told."""
+"""The section [webhooks]: networks are read, secrets are not shown."""
 
 import pytest
 

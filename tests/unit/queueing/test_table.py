@@ -18,7 +18,7 @@ def sized(content: bytes) -> bytes:
 
 
 def nested(depth: int, tag: bytes) -> bytes:
-    """So many tables or arrays within each other, the outermost a table."""
+    """Encode so many tables or arrays within each other, the outermost a table."""
     name = b"\x01n" if tag == b"F" else b""
     content = b""
     for _ in range(depth - 2):

@@ -1,4 +1,4 @@
-"""The door: who gets in, and what those are told who do not."""
+"""API keys: which clients are admitted, and what the refusal of the others contains."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_a_missing_right_is_named_with_its_topic():
 
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "message"),
     [
         ({}, "Authorization: Bearer wk_…"),
         ({"authorization": ""}, "Authorization: Bearer wk_…"),
@@ -62,10 +62,10 @@ def test_a_missing_right_is_named_with_its_topic():
         (bearer("wk_00000000_" + MADE.token[12:]), "not known here"),
     ],
 )
-def test_whoever_has_no_key_is_told_how_but_not_which_keys_there_are(headers, told):
+def test_a_client_without_a_key_learns_how_to_give_one_but_not_which_keys_there_are(headers, message):
     with pytest.raises(Unauthorized) as caught:
         access().check(headers, "publish", "orders.eu")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert MADE.token[12:] not in str(caught.value)
 
 
@@ -78,12 +78,12 @@ def test_a_key_ends_at_its_end():
         door.check(bearer(ends.token), "admin")
 
 
-def test_with_keys_off_everyone_gets_in():
+def test_with_keys_off_every_client_is_admitted():
     door = Access(False, Ring())
     assert door.check({}, "admin") == door.check_token("", "admin") == ""
 
 
-def test_the_answer_to_the_nameless_says_how_to_give_a_name():
+def test_the_answer_to_a_client_without_a_name_describes_how_to_give_one():
     answer = problem(Unauthorized("no key"))
     assert (answer.status, answer.headers) == (401, [("WWW-Authenticate", "Bearer")])
     assert (problem(Forbidden("ann", "admin", "*")).status) == 403
@@ -93,5 +93,5 @@ def test_the_answer_to_the_nameless_says_how_to_give_a_name():
     ("caller", "by", "named"),
     [("", "", ""), ("", "ann", "ann"), ("key", "", "key"), ("key", "key", "key"), ("key", "ann", "key (by: ann)")],
 )
-def test_an_audit_names_who_is_known_first(caller, by, named):
+def test_an_audit_names_the_known_caller_first(caller, by, named):
     assert signed(caller, by) == named

@@ -43,7 +43,7 @@ def test_the_hash_is_that_of_rabbitmq():
 
 
 def test_a_token_that_hashes_to_the_same_is_no_key():
-    """Else whoever chose 43 letters for salt and password would have made a token."""
+    """Check that this token proves nothing: 43 letters that a client chose for salt and password would give one."""
     secret = "a" * 43
     raw = secret[:4].encode() + hashlib.sha256(secret.encode()).digest()
     ann = with_hash(make_user("ann", None, [], now_ms=0), base64.b64encode(raw).decode())
@@ -76,7 +76,7 @@ def test_access_finds_a_user_by_name_and_forgets_it_with_its_password():
         over.user("ann", "secret")
 
 
-def test_bounds_of_what_is_said_of_a_user():
+def test_bounds_of_the_fields_of_a_user():
     ann = make_user("ann", "x", [], now_ms=0)
     assert ann.user is not None
     grants = tuple(Grant(str(number), "", "", "") for number in range(65))

@@ -1,4 +1,4 @@
-"""Signatures of webhooks, from the side of those who receive them."""
+"""Signatures of webhooks, from the side of the receiver."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ from wherry.security.signing import sign
 SECRET = "a secret of 26 characters."
 
 
-def test_the_signature_is_what_the_page_says():
+def test_the_signature_is_what_the_page_documents():
     digest = hmac.new(SECRET.encode(), b'1000.{"a":1}', hashlib.sha256).hexdigest()
     assert sign(SECRET, b'{"a":1}', 1_000) == f"t=1000,v1={digest}"
 
@@ -28,7 +28,7 @@ def test_the_signature_is_what_the_page_says():
         (SECRET + " ", b"body", 1_000, False),
     ],
 )
-def test_it_holds_for_this_secret_this_body_and_this_time(secret, body, now_s, is_good):
+def test_a_signature_holds_for_one_secret_one_body_and_one_time(secret, body, now_s, is_good):
     assert wherry.verify_webhook(secret, sign(SECRET, b"body", 1_000), body, now_s=now_s) is is_good
 
 

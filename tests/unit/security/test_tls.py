@@ -18,7 +18,7 @@ AUTHORITY = HERE / "authority.pem"
 
 
 def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
-    """A handshake without a socket; the client's side of it."""
+    """Make a handshake without a socket, and return the client's side of it."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)
     theirs = client.wrap_bio(to_client, to_server, server_hostname="localhost")
@@ -53,14 +53,14 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 def put(files: TlsFiles, name: str, key: str | None = None) -> None:
-    """New files in the place of the old, as a renewal does it."""
+    """Put new files in the place of the old, as a renewal does it."""
     for source, place in ((f"{name}.pem", files.certificate), (f"{key or name}.key", files.key)):
         fresh = place.with_suffix(".new")
         shutil.copy(HERE / source, fresh)
         fresh.replace(place)
 
 
-def test_a_client_that_trusts_the_authority_gets_in(files):
+def test_a_client_that_trusts_the_authority_is_let_in(files):
     side = shake(Tls(files).context, client())
     assert name_of(side) == "first"
     assert side.version() == "TLSv1.3"
@@ -111,20 +111,20 @@ def test_a_client_shows_a_certificate_where_one_is_asked_for(files):
     shake(lenient, client())
 
 
-@pytest.mark.parametrize(("name", "told"), [("encrypted", "the key is encrypted"), ("second", "mismatch")])
-def test_files_that_do_not_serve_are_told_at_the_start(name, told):
-    with pytest.raises(InvalidInput, match=told) as caught:
+@pytest.mark.parametrize(("name", "message"), [("encrypted", "the key is encrypted"), ("second", "mismatch")])
+def test_files_that_cannot_be_used_are_reported_at_the_start(name, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
         Tls(TlsFiles(HERE / "first.pem", HERE / f"{name}.key"))
     assert caught.value.field == "tls.certificate, tls.key"
 
 
-def test_a_missing_authority_is_told_at_the_start(files):
+def test_a_missing_authority_is_reported_at_the_start(files):
     with pytest.raises(InvalidInput, match="No such file"):
         Tls(TlsFiles(files.certificate, files.key, files.key.with_name("none")))
 
 
 def test_nothing_follows_the_handshake_by_itself(files):
-    """A client that reads in one thread and writes in another would meet both in OpenSSL at its very first frame."""
+    """Check that no ticket follows: a client that reads in one thread and writes in another meets both in OpenSSL."""
     served = Tls(files).context
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = served.wrap_bio(to_server, to_client, server_side=True)

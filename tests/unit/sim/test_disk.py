@@ -1,4 +1,4 @@
-"""The disk when nobody cuts the power: what each operation does, and how it fails."""
+"""The disk while the power is on: what each operation does, and how it fails."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_dead_generation_hangs_or_raises():
     assert disk.durable("a") is None
 
 
-def test_an_operation_goes_on_when_its_caller_is_cancelled_and_keeps_the_lock_until_its_end():
+def test_an_operation_continues_when_its_caller_is_cancelled_and_keeps_the_lock_until_its_end():
     disk = SimDisk(Random(1))
 
     async def main() -> None:

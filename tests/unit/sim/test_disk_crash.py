@@ -18,7 +18,7 @@ Work = Callable[[SimFiles], Coroutine[Any, Any, None]]
 
 
 def cut_power_at(step: int, disk: SimDisk, work: Work) -> bool:
-    """Whether `work` was answered before the power was cut, which is before the given step."""
+    """Cut the power before the given step, and return whether `work` was answered before that."""
     process, files = Process("writer"), disk.open()
     files.lock()
 
@@ -41,7 +41,7 @@ def cut_power_at(step: int, disk: SimDisk, work: Work) -> bool:
 
 
 def every_cut(make: Callable[[int], SimDisk], work: Work, seeds: int = 25) -> Iterator[tuple[bool, SimDisk]]:
-    """Each seed with the power cut at each step, up to the first step at which the work was already answered."""
+    """Cut the power at each step of each seed, up to the first step at which the work was already answered."""
     for seed in range(seeds):
         for step in range(1, 1000):
             disk = make(seed)
@@ -165,7 +165,7 @@ def test_a_recycled_file_has_one_of_its_names_and_its_bytes(size):
     assert names == {"spare/1", "journal/2"}
 
 
-def test_removed_files_stay_away_once_that_is_answered_and_may_go_in_any_order_before():
+def test_removed_files_stay_away_once_that_is_answered_and_may_vanish_in_any_order_before():
     def make(seed: int) -> SimDisk:
         disk = SimDisk(Random(seed))
 
@@ -186,7 +186,7 @@ def test_removed_files_stay_away_once_that_is_answered_and_may_go_in_any_order_b
     assert len(outcomes) == 4
 
 
-def test_partial_files_are_not_listed_and_go_when_the_disk_is_locked():
+def test_partial_files_are_not_listed_and_are_removed_when_the_disk_is_locked():
     seen = set()
     for _answered, disk in every_cut(lambda seed: SimDisk(Random(seed)), lambda files: files.put("a", [b"x" * 600])):
         seen.add(frozenset(disk.names.cached))
@@ -214,7 +214,7 @@ def test_a_planted_skipped_sync_loses_what_was_acknowledged():
     assert 10 < lost < 40
 
 
-def test_killing_the_process_keeps_the_cache_until_the_power_goes():
+def test_killing_the_process_keeps_the_cache_until_the_power_is_cut():
     disk = SimDisk(Random(1), DiskFaults(keeps=0.0, loses=1.0))
 
     async def write(files: SimFiles) -> None:

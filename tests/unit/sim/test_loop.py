@@ -97,7 +97,7 @@ def test_a_task_group_fails_as_one():
     assert ended == [3, 0, 1, 2, 4, 5]
 
 
-def test_a_deadlock_is_an_error_that_says_who_waits_where():
+def test_a_deadlock_is_an_error_that_names_each_task_and_where_it_waits():
     async def inner() -> None:
         await asyncio.Event().wait()
 
@@ -217,7 +217,7 @@ def test_a_timer_that_sets_itself_again_does_not_keep_the_run_from_ending():
     assert len(steps) < 100
 
 
-def test_a_waiting_task_that_nobody_holds_is_not_collected():
+def test_a_waiting_task_without_a_reference_is_not_collected():
     async def forever() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -231,7 +231,7 @@ def test_a_waiting_task_that_nobody_holds_is_not_collected():
     assert run(main()) == 2
 
 
-def test_a_failure_that_nobody_looks_at_fails_the_run():
+def test_a_failure_that_is_not_retrieved_fails_the_run():
     async def fails() -> None:
         raise ValueError("unseen")
 

@@ -19,7 +19,7 @@ async def count(seen: list[str], name: str) -> None:
         seen.append(f"{name} ended")
 
 
-def test_a_killed_process_takes_no_further_step_while_others_go_on():
+def test_a_killed_process_takes_no_further_step_while_others_continue():
     seen: list[str] = []
     at_end: list[str] = []
 
@@ -114,7 +114,7 @@ def test_what_a_killed_process_raises_in_the_end_is_of_no_interest_but_earlier_f
         run(main([fails_at_its_end(), fails()]))
 
 
-def test_a_paused_process_goes_on_late_with_what_came_from_outside_before_its_timers():
+def test_a_paused_process_continues_late_with_outside_events_before_its_timers():
     seen: list[str] = []
 
     async def timer() -> None:

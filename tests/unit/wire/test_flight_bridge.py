@@ -8,11 +8,11 @@ import time
 from wherry.wire.flight.bridge import Bridge
 
 
-def test_who_reads_history_waits_for_who_is_served():
+def test_a_reader_of_history_waits_for_readers_that_are_served():
     done: list[str] = []
 
     def serve() -> None:
-        time.sleep(0.02)  # a busy turn; the reader asks for its own meanwhile
+        time.sleep(0.02)  # a busy turn of the loop; the reader asks for its own turn meanwhile
         done.append("served")
 
     async def main() -> None:
@@ -31,7 +31,7 @@ def test_who_reads_history_waits_for_who_is_served():
     assert done == ["served", "read"]
 
 
-def test_a_reader_goes_on_when_the_loop_is_closed():
+def test_a_reader_continues_when_the_loop_is_closed():
     loop = asyncio.new_event_loop()
     bridge = Bridge(loop)
     loop.close()

@@ -79,7 +79,7 @@ def test_the_calls_of_a_lone_delivery_and_its_ack():
         consumer = client.consumer("jobs", "workers")
         soon(lambda: peer.send(b"".join(encode_answer(1, AnswerHead(200), [SUBSCRIPTION]))))
         async with consumer:
-            while not peer.session._streams:  # noqa: ASYNC110  nobody tells
+            while not peer.session._streams:  # noqa: ASYNC110  the session signals nothing
                 await asyncio.sleep(0)
             peer.subscribed(peer.session._streams[1])
             messages = aiter(consumer)

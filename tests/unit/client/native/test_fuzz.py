@@ -1,4 +1,4 @@
-"""A server that sends odd frames: the client leaves it or goes on, and every call ends in an answer or in an error."""
+"""A server that sends odd frames: the client leaves it or continues, and every call ends in an answer or an error."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_client_survives_a_server_that_sends_odd_frames(servers):
 
 
 def test_documents_of_a_server_are_read_as_they_are_written():
-    """The frames that the inputs begin with are sound: each is read by a decoder of its own."""
+    """Check that the frames which the inputs begin with are sound: a decoder of its own reads each."""
     for kind, document in JSON.items():
         found = documents.decode_document("server", _KINDS[kind], json.dumps(document).encode())
         assert {name: getattr(found, name) for name in document} == document

@@ -81,7 +81,7 @@ def test_confirms_come_in_any_order_and_each_finds_its_request():
     run(main)
 
 
-def test_a_confirm_tells_of_repeats_dead_letters_and_places():
+def test_a_confirm_has_repeats_dead_letters_and_places():
     async def main() -> None:
         peer = Peer()
         sent = [peer.session.publish("jobs", [b"x"] * 3, None, b"") for _ in range(4)]
@@ -184,7 +184,7 @@ def test_a_request_without_an_answer_in_time_is_unavailable():
         await turn()
         with pytest.raises(wherry.Unavailable):
             await waits
-        peer.confirm((1, 1, 0, 0))  # it came too late, and is no fault
+        peer.confirm((1, 1, 0, 0))  # the confirm came too late, and is no fault
         assert not peer.session.is_closed
         peer.session.abort()
 
@@ -315,7 +315,7 @@ def test_a_connection_that_is_lost_fails_what_is_under_way_and_nothing_else():
         for each in (sent, call):
             with pytest.raises(wherry.Unavailable, match="without an answer"):
                 await each
-        await room  # it finds another connection
+        await room  # the caller finds another connection
         assert peer.session.lost.done()
 
     run(main)

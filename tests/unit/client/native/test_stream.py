@@ -103,7 +103,7 @@ def test_a_message_is_acked_once():
     run(main)
 
 
-def test_a_late_ack_is_told_and_counted():
+def test_a_late_ack_is_reported_and_counted():
     async def main() -> None:
         reading = Reading()
         first, second = await reading.push(row(1)), await reading.push(row(2))
@@ -211,7 +211,7 @@ def test_what_is_pushed_without_acks_is_settled():
     async def main() -> None:
         reading = Reading(acks=False)
         [message] = await reading.push(row(1))
-        message.batch.acks = None  # as a consumer leaves it
+        message.batch.acks = None  # a consumer that left has no acks
         await message.ack()
         assert reading.peer.frames == []
 

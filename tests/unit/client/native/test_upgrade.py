@@ -16,7 +16,7 @@ REFUSED = (
 
 
 def answer_to(data: bytes, step: int, *, lost: bool = False):
-    """The answer that comes of these bytes: None if none, False if it is not whole."""
+    """Feed bytes, and return the answer in them: None if there is none, False if it is not whole."""
 
     async def main():
         asking = UpgradeAnswer()

@@ -45,7 +45,7 @@ def record(message: Message) -> dict[str, Any]:
 
 
 def json_value(message: Message) -> dict[str, Any]:
-    """As a producer writes it, null or absent for what is not given."""
+    """Return a message as a producer writes it, null or absent for what is not given."""
     value = {name: each for name, each in record(message).items() if each is not None or name == "key"}
     try:
         value["payload"] = message.payload.decode()

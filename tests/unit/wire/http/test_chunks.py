@@ -14,7 +14,7 @@ WHOLE = b"5\r\nhello\r\n006 ;a=b\r\n world\r\n1\r\n!\r\n0\r\nTrailer: x\r\n\r\n"
 
 
 def fed(data: bytes, step: int) -> tuple[Chunks, bytes]:
-    """The body, and what was left behind its end."""
+    """Feed the data in steps; return the body, and what was left behind its end."""
     chunks, waiting = Chunks(), b""
     for at in range(0, len(data), step):
         waiting += data[at : at + step]

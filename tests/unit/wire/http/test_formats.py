@@ -1,4 +1,4 @@
-"""Formats: what goes in comes out, in every content type."""
+"""Formats: a message is the same after a round trip, in every content type."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_offsets_may_have_bytes_behind_them():
     assert same(request(ARROW, longer), [Message(payload=b"a"), Message(payload=b"b")])
 
 
-def test_payloads_of_arrow_are_read_where_they_lie():
+def test_payloads_of_arrow_are_read_in_place():
     body = pa.py_buffer(arrow_bytes(compact([b"x" * 256] * 1_000)))
     payload = compact(read_messages(request(ARROW, body))).column("payload").buffers()[2]
     assert body.address <= payload.address < body.address + body.size
@@ -175,7 +175,7 @@ def test_an_avro_schema_may_be_a_part_of_ours_in_any_order():
     assert same(request(AVRO, sink.getvalue()), wanted)
 
 
-def test_a_single_object_begins_as_the_specification_says():
+def test_a_single_object_begins_as_the_specification_defines():
     encoded = as_avro.write_single({"payload": b"hi"})
     canonical = fastavro.schema.to_parsing_canonical_form(MESSAGE_AVRO_SCHEMA)
     assert encoded[:2] == b"\xc3\x01"
@@ -184,7 +184,7 @@ def test_a_single_object_begins_as_the_specification_says():
 
 
 def _rabin(data: bytes) -> int:
-    """CRC-64-AVRO as the specification writes it."""
+    """Return the CRC-64-AVRO as the specification writes it."""
     empty = 0xC15D213AA4D7A795
     value = empty
     for byte in data:
@@ -248,13 +248,13 @@ def test_arrow_is_written(sent: list[Message], times: int):
     assert listed.column_names == batch.schema.names
 
 
-def test_what_arrow_gives_it_takes():
+def test_arrow_that_was_written_is_read_again():
     sent = [Message(payload=b"x" * 9_000, key="k"), Message(payload=b"y", headers={"a": "b"})] * 4
     answer = body_of(write_messages(ARROW, delivered(sent), leases=leases(8)))
     assert compact(read_messages(request(ARROW, answer))).drop_columns(["priority"]).equals(compact(sent))
 
 
-def test_large_payloads_are_written_from_where_they_lie():
+def test_large_payloads_are_written_in_place():
     batch = delivered([Message(payload=b"x" * 256)] * 1_000)
     parts = write_messages(ARROW, batch, leases=leases(1_000)).body
     address = batch.column("payload").buffers()[2].address
@@ -269,7 +269,7 @@ def test_large_payloads_are_written_from_where_they_lie():
         (Message(payload=b"x", priority=1, key="k"), ["key", "priority"]),
     ],
 )
-def test_columns_that_say_nothing_may_be_left_out(sent: Message, names: list[str]):
+def test_columns_without_a_value_may_be_left_out(sent: Message, names: list[str]):
     answer = write_messages(ARROW, delivered([sent] * 3), leases=leases(3), columns="present")
     table = pa.ipc.open_stream(body_of(answer)).read_all()
     assert table.column_names == ["offset", *names, "published", "payload", "partition", "attempt", "lease"]
@@ -341,7 +341,7 @@ def test_a_message_cannot_add_a_header_to_its_answer():
     assert not any(set("\r\n ") & set(name + value) for name, value in answer.headers)
 
 
-def test_without_fastavro_the_answer_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_without_fastavro_the_answer_names_what_to_install(monkeypatch: pytest.MonkeyPatch):
     def missing(name: str) -> None:
         raise ImportError(name)
 
@@ -354,7 +354,7 @@ def test_without_fastavro_the_answer_says_what_to_install(monkeypatch: pytest.Mo
         assert fault.value.code == "unsupported-media-type"
 
 
-def test_what_is_taken_and_given():
+def test_content_types_that_are_read_and_written():
     assert TAKES == (JSON, NDJSON, ARROW, AVRO, AVRO_SINGLE, OCTETS)
     assert GIVES == (JSON, NDJSON, ARROW, AVRO, OCTETS, AVRO_SINGLE)
 

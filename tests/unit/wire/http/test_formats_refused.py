@@ -59,7 +59,7 @@ def avro(fields: list[Any], rows: list[dict[str, Any]], codec: str = "null") -> 
 
 
 def container(schema: object, *blocks: bytes, codec: bytes = b"null") -> bytes:
-    """A container by hand, for what no library would write."""
+    """Write a container by hand, for what no library would write."""
     text = schema if isinstance(schema, bytes) else json_bytes(schema)
     meta = b"\x04" + _long(11) + b"avro.schema" + _long(len(text)) + text
     meta += _long(10) + b"avro.codec" + _long(len(codec)) + codec + b"\x00"
@@ -86,7 +86,7 @@ SINGLE = as_avro.write_single(record(TWO[0]))
 
 
 def big_endian() -> bytes:
-    """A stream whose schema says so: the slot is empty for little-endian, so it is pointed at another field."""
+    """Make a stream whose schema is marked big-endian; the slot is empty for little-endian, so reuse another field."""
     body = bytearray(arrow_bytes(BATCH))
     metadata = memoryview(body)[8:]
     header = arrow_stream._header(metadata)
@@ -352,7 +352,7 @@ def _flip(at: float, bit: int) -> Damage:
 
 
 def _set(at: float, value: int) -> Damage:
-    """Whole numbers at their edges, where lengths and offsets stand: every four bytes."""
+    """Set whole numbers to their edges, where lengths and offsets stand: every four bytes."""
 
     def damage(body: bytearray) -> None:
         place = int(at * len(body)) & ~3

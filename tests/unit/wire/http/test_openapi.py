@@ -35,28 +35,28 @@ def test_the_document_is_valid():
 
 
 @pytest.mark.rows("D10", "G4")
-def test_every_endpoint_is_told_once_and_in_words():
+def test_every_endpoint_is_documented_once_and_in_words():
     assert set(OPERATIONS) == {endpoint.name for endpoint in ENDPOINTS}
     ids = [operation["operationId"] for operation in OPERATIONS.values()]
     assert len(set(ids)) == len(ids)
     assert all(operation["summary"] for operation in OPERATIONS.values())
 
 
-def test_answers_and_problems_are_told():
+def test_answers_and_problems_are_documented():
     for endpoint in ENDPOINTS:
         responses = OPERATIONS[endpoint.name]["responses"]
         assert {str(status) for status in endpoint.answers} <= set(responses)
         assert {str(int(STATUS_OF[code])) for code in endpoint.codes} <= set(responses)
         assert ("401" in responses) == ("security" in OPERATIONS[endpoint.name]) == (endpoint.right != "none")
         assert ("415" in responses) == ("requestBody" in OPERATIONS[endpoint.name])
-    told = DOCUMENT["components"]["responses"]
-    assert "Retry-After" in told["503"]["headers"]
-    assert "Retry-After" in told["429"]["headers"]
-    assert "Allow" in told["405"]["headers"]
-    assert "WWW-Authenticate" in told["401"]["headers"]
+    shared = DOCUMENT["components"]["responses"]
+    assert "Retry-After" in shared["503"]["headers"]
+    assert "Retry-After" in shared["429"]["headers"]
+    assert "Allow" in shared["405"]["headers"]
+    assert "WWW-Authenticate" in shared["401"]["headers"]
 
 
-def test_ranges_are_told_of_every_number_that_comes_in():
+def test_ranges_are_documented_of_every_number_that_comes_in():
     for name, operation in OPERATIONS.items():
         for parameter in operation["parameters"]:
             schema = parameter["schema"]
@@ -70,7 +70,7 @@ def test_rules_between_fields_are_of_bodies_that_are_there():
     assert set(RULES) <= set(DOCUMENT["components"]["schemas"])
 
 
-def test_a_body_takes_no_field_that_is_not_told():
+def test_a_body_takes_no_field_that_is_not_documented():
     schemas = DOCUMENT["components"]["schemas"]
     for operation in OPERATIONS.values():
         for content in operation.get("requestBody", {}).get("content", {}).values():
@@ -79,7 +79,7 @@ def test_a_body_takes_no_field_that_is_not_told():
                 assert schemas[name]["additionalProperties"] is False, name
 
 
-def test_the_document_is_made_for_the_first_who_asks(monkeypatch: pytest.MonkeyPatch):
+def test_the_document_is_made_for_the_first_request(monkeypatch: pytest.MonkeyPatch):
     made: list[bytes] = []
 
     def describe_once(endpoints: Any) -> bytes:

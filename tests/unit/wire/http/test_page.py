@@ -12,10 +12,10 @@ SUBSCRIPTION = "/v1/topics/{topic}/subscriptions/{subscription}"
 
 
 def test_the_page_has_the_right_of_every_call():
-    told = {
+    listed = {
         (right["right"], f"{method} {call['path'].replace('…', SUBSCRIPTION)}")
         for right in LISTED.finditer(PAGE)
         for call in CALLS.finditer(right["calls"])
         for method in (*re.findall("[A-Z]+", call["methods"]), call["last"])
     }
-    assert sorted(told) == sorted((endpoint.right, endpoint.name) for endpoint in ENDPOINTS)
+    assert sorted(listed) == sorted((endpoint.right, endpoint.name) for endpoint in ENDPOINTS)

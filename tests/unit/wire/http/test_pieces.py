@@ -1,4 +1,4 @@
-"""Large bodies: read in pieces they say what they say as a whole, no piece is long, and others run between."""
+"""Large bodies: read in pieces they are the same as read whole, no piece is long, and others run between."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def outcome(read: Any) -> Any:
 
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.more), 7, pytest.param(64, marks=pytest.mark.more)])
-def test_pieces_say_what_the_whole_says(size: int, monkeypatch: pytest.MonkeyPatch):
+def test_pieces_read_the_same_as_the_whole(size: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", size)
     monkeypatch.setattr(pieces, "SCAN_BYTES", size * 2)
     monkeypatch.setattr(as_json, "SCAN_BYTES", size * 2)
@@ -77,7 +77,7 @@ def test_pieces_say_what_the_whole_says(size: int, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "body", [b"[", b"[,]", b'[{"payload":""},]', b'[{"payload":""},,{"payload":""}]', b"[]", b"[]]"]
 )
-def test_what_is_no_list_is_none_in_pieces_either(body: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_a_body_that_is_no_list_is_none_in_pieces_either(body: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 1)
     monkeypatch.setattr(formats, "is_large", lambda body: True)
     with pytest.raises(InvalidInput):

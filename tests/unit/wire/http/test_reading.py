@@ -25,7 +25,7 @@ class Fields(msgspec.Struct):
 
 
 def refusal(call: Callable[[], object]) -> tuple[InvalidInput, int]:
-    """What is said, and the memory that it took."""
+    """Return the refusal, and the memory that it took."""
     tracemalloc.start()
     try:
         with pytest.raises(InvalidInput) as raised:
@@ -39,7 +39,7 @@ def request(body: bytes) -> Request:
     return Request("POST", "/", "", {"content-type": JSON}, pa.py_buffer(body))
 
 
-def test_a_small_body_is_told_what_was_given() -> None:
+def test_a_refused_small_body_is_reported_with_what_was_given() -> None:
     fault, _ = refusal(lambda: decode_body(Fields, request(b'{"count": "x"}')))
     assert (fault.field, fault.given) == ("count", "x")
     fault, _ = refusal(lambda: read_messages(request(b'[{"payload": "x", "priority": "high"}]')))
@@ -58,7 +58,7 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
     assert fault.field == "messages[0].priority"
 
 
-def test_a_large_one_is_told_where_it_is_wrong_and_is_not_made_of_objects() -> None:
+def test_a_refused_large_body_is_reported_with_the_place_and_not_made_into_objects() -> None:
     many = b"[" + b"{}," * 1_000_000 + b"{}]"
     fields, messages = request(b'{"count": "x", "more": ' + many + b"}"), request(b'[{"payload": 1},2,' + many[1:])
     fault, peak = refusal(lambda: decode_body(Fields, fields))

@@ -1,4 +1,4 @@
-"""The trace context of a request goes to its messages."""
+"""The trace context of a request is stored with its messages."""
 
 import pyarrow as pa
 import pytest
@@ -22,7 +22,7 @@ def headers_of(batch: pa.RecordBatch) -> list[dict[str, str]]:
     return [dict(row) for row in compact(batch).column("headers").to_pylist()]
 
 
-def test_messages_without_headers_get_it():
+def test_messages_without_headers_get_the_trace_context():
     plain = pa.record_batch({"payload": pa.array([b"a", b"b"])})
     assert headers_of(carried(plain, {"traceparent": PARENT})) == [{"traceparent": PARENT}] * 2
 
@@ -41,7 +41,7 @@ def test_a_broken_context_is_passed_over(parent: str):
     assert carried(given, {}) is given
 
 
-def test_every_format_takes_it():
+def test_every_format_takes_the_trace_context():
     body = b'{"payload": "m", "headers": {"a": "1"}}'
     request = Request("POST", "/", "", {"content-type": JSON, "traceparent": PARENT}, body)
     assert headers_of(read_messages(request)) == [{"a": "1", "traceparent": PARENT}]
@@ -50,7 +50,7 @@ def test_every_format_takes_it():
 
 
 def test_a_state_that_is_longer_than_it_may_be_is_dropped():
-    """It would be multiplied by the messages of the call."""
+    """Send a state above the bound, which the messages of the call would multiply."""
     longest = {"traceparent": PARENT, "tracestate": "a=" + "b" * (STATE_BYTES_MAX - 2)}
     for given in (batch(None), pa.record_batch({"payload": pa.array([b"a"])})):
         assert headers_of(carried(given, longest)) == [longest]
@@ -58,7 +58,7 @@ def test_a_state_that_is_longer_than_it_may_be_is_dropped():
         assert headers_of(carried(given, too_long)) == [{"traceparent": PARENT}]
 
 
-def test_what_it_would_add_is_known_before_it_is_built():
+def test_the_bytes_of_a_trace_context_are_known_before_the_headers_are_built():
     many = pa.record_batch({"payload": pa.nulls(1_000_000, pa.binary())})
     before = pa.total_allocated_bytes()
     with pytest.raises(TooLarge):

@@ -62,7 +62,7 @@ class MemoryClient(NativeClient):
         return work
 
     async def wait_for_budget(self) -> None:
-        """There is no other connection to wait for."""
+        """Return at once: there is no other connection to wait for."""
 
     def close(self) -> None:
         self.abort()

@@ -134,8 +134,8 @@ async def one_session(world: NativeWorld, number: int) -> bool:
 
 @pytest.mark.rows("Q2", "Q3")
 @pytest.mark.parametrize("sessions", [300, pytest.param(10_000, marks=pytest.mark.long)])
-def test_a_session_survives_odd_frames_and_others_go_on(sessions, caplog):
-    """Whatever a client sends, the log has no fault of the broker, and what another client does is done."""
+def test_a_session_survives_odd_frames_and_others_continue(sessions, caplog):
+    """Send odd frames: the log has no fault of the broker, and what another client asks for is done."""
 
     @in_memory()
     async def run(world: NativeWorld):

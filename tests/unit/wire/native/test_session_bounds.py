@@ -78,7 +78,7 @@ def test_a_client_whose_settles_pile_up_is_not_read(monkeypatch):
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize("named", ["no lease", "a lease", "a lease of many"])
 def test_settles_take_memory_by_what_leases_hold_and_not_by_what_clients_name(named):
-    """Each of these frames has 32 bytes, and names a million messages."""
+    """Send frames of 32 bytes that name a million messages each."""
 
     @in_memory()
     async def run(world: NativeWorld):
@@ -154,7 +154,7 @@ async def test_a_client_that_reads_nothing_for_too_long_is_cut_off(world: Native
     client.is_write_paused, client.waiting = True, 5 << 20
     for _ in range(6):
         world.later(10)
-        client.waiting -= 1_000  # it reads a little
+        client.waiting -= 1_000  # the client reads a little
     assert not client.is_closed
     world.later(1)
     world.later(29)
@@ -246,7 +246,7 @@ async def test_a_client_without_hello_is_cut_off(world: NativeWorld):
 
 
 @in_memory()
-async def test_answers_that_nobody_reads_are_bounded(world: NativeWorld):
+async def test_answers_that_the_client_does_not_read_are_bounded(world: NativeWorld):
     client = await world.client()
     await client.publish("jobs", *[bytes(1_000)] * 100)
     server = world.app.server
@@ -275,7 +275,7 @@ def test_answers_that_one_client_does_not_read_leave_room_for_others(monkeypatch
         client.read_all()
         assert {(await client.answer(number))[0].status for number in numbers} == {200}
         numbers = [client.begin_call("GET", path) for _ in range(3)]
-        await asyncio.sleep(0)  # they have begun
+        await asyncio.sleep(0)  # the calls have begun
         client.is_write_paused = True
         assert [(await client.answer(number))[0].status for number in numbers] == [200, 503, 503]
         client.read_all()

@@ -87,7 +87,7 @@ def test_a_session_that_is_over_takes_no_messages_while_the_client_reads_its_las
             client.session.cut_off("no heartbeat", "nothing for 60 s")
         else:
             terms = documents.SubscribeTerms(topic="jobs", subscription="workers")
-            client.write(documents.encode_subscribe(stream, terms))  # its number is in use
+            client.write(documents.encode_subscribe(stream, terms))  # the number of this stream is in use
         await world.broker.publish("jobs", [b"x"])
         await world.settle_down()
         consumer = await world.broker.consumer("jobs", "workers")

@@ -18,7 +18,7 @@ ALL_FIELDS = RowFields("k", [("a", "1")], 7, None, 1_900_000_000_000, "m-1", b"e
 
 
 def confirms(client):
-    """The CONFIRM frames that came, each as its entries."""
+    """Return the CONFIRM frames that came, each as its entries."""
     return [publishes.decode_confirm(body) for kind, _, _, body in client.frames if kind == Kind.CONFIRM]
 
 
