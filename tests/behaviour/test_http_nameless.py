@@ -38,7 +38,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_buffers")
 @pytest.mark.rows("Q2", "Q3")
 @with_jobs
-async def test_who_never_settles_keeps_nothing_from_the_others(found: Web) -> None:
+async def test_a_client_that_never_settles_keeps_nothing_from_the_others(found: Web) -> None:
     assert len(await over(found, 1)) == 2
     assert await over(found, 1) == []
     other = await over(found, 2)
@@ -48,7 +48,7 @@ async def test_who_never_settles_keeps_nothing_from_the_others(found: Web) -> No
 
 @pytest.mark.usefixtures("small_buffers")
 @with_jobs
-async def test_who_is_full_waits_for_room_of_its_own(found: Web) -> None:
+async def test_a_client_that_is_full_waits_for_room_of_its_own(found: Web) -> None:
     held = await over(found, 1)
     waiting = asyncio.create_task(found.receipts(wait_ms="20000"))
     await asyncio.sleep(0)
@@ -95,7 +95,7 @@ async def test_many_without_a_name_share_partitions_as_one(found: Web) -> None:
 
 @pytest.mark.rows("D20")
 @with_jobs
-async def test_one_of_those_who_wait_without_a_name_is_woken(found: Web) -> None:
+async def test_one_of_the_clients_that_wait_without_a_name_is_woken(found: Web) -> None:
     ordered = SUB + "-in-order"
     await found.good(f"PUT {ordered}", {"assignment": "ordered", "start": "latest"})
     waiting = []

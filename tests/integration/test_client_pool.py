@@ -22,7 +22,7 @@ def test_consumers_that_wait_leave_a_connection_for_everything_else():
     asyncio.run(main())
 
 
-def test_those_who_wait_are_bounded_too():
+def test_waiting_calls_are_bounded_too():
     async def main() -> float:
         async with wherry.embedded() as here, wherry.connect(await here.listen(), waits=1, wire="http") as client:
             await client.create_topic("jobs")

@@ -12,6 +12,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.model.calls.publish import PublishOptions
+from wherry.model.catalog.webhook import URL_CHARS_MAX
 from wherry.model.errors import InvalidInput, WherryError
 
 Publish = Callable[[Broker, PublishOptions], Awaitable[object]]
@@ -37,6 +38,8 @@ async def behind_another(broker: Broker, options: PublishOptions) -> object:
         await other
 
 
+NO_URLS = ["", "ftp://x", "http://a b", "http://x\n", 7, "http://x/" + "x" * (URL_CHARS_MAX - 8)]
+
 WAYS: dict[str, Publish] = {
     "publish": lambda broker, options: broker.publish("t", [b"a"], options),
     "submit": submitted,
@@ -46,7 +49,7 @@ WAYS: dict[str, Publish] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("url", "is_taken"), [("http://a.example/x", True), ("ftp://a.example", False)])
+@pytest.mark.parametrize(("url", "is_taken"), [("http://a.example/x", True), *((url, False) for url in NO_URLS)])
 def test_the_url_of_a_callback_is_checked_once(way: str, url: str, is_taken: bool):
     async def main() -> None:
         broker = await start(MemoryEngine(), None, VirtualClock())

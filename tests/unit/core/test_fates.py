@@ -309,15 +309,6 @@ def test_urls_are_bounded_and_forgotten_with_their_rows(monkeypatch):
     assert list(box.urls.values()) == ["http://1", "http://2", "http://3", "http://4"]
 
 
-@pytest.mark.parametrize(
-    "callback", ["", "ftp://x", "http://a b", "http://x\n", 7, "http://x/" + "x" * (URL_CHARS_MAX - 8)]
-)
-def test_a_callback_that_is_no_url_is_refused(callback):
-    desk = Desk()
-    with pytest.raises(InvalidInput, match="callback"):
-        desk.publish(b"", callback=callback)
-
-
 def test_a_callback_needs_a_message_that_survives_as_well():
     desk = Desk()
     desk.publish(b"", callback="http://x/" + "x" * (URL_CHARS_MAX - 9))

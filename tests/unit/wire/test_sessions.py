@@ -125,7 +125,7 @@ def spoken(wire, heartbeat=0):
 
 
 @pytest.mark.parametrize("wire", LINKS)
-def test_a_session_says_the_same_however_its_bytes_are_cut(wire):
+def test_a_session_answers_the_same_however_its_bytes_are_cut(wire):
     async def answered(world, pieces):
         transport = MemoryTransport(world._servers[wire].connection())
         for said in spoken(wire):

@@ -102,7 +102,7 @@ def test_old_clients_are_closed_behind_their_answer():
     served(test)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on():
+def test_a_client_that_asks_first_gets_100_continue():
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(post(b"", "/", "Expect: 100-continue").replace(b"Content-Length: 0", b"Content-Length: 5"))
@@ -125,7 +125,7 @@ def test_streams_come_in_chunks():
     served(test)
 
 
-def test_who_says_no_more_still_gets_the_answer():
+def test_a_client_that_has_half_closed_still_gets_the_answer():
     async def slow(request: Request) -> Answer:
         await asyncio.sleep(QUIET_S)
         return Response(200, [b"done"], OCTETS)
@@ -140,7 +140,7 @@ def test_who_says_no_more_still_gets_the_answer():
     served(test, slow)
 
 
-def test_an_answer_that_nobody_gets_is_undone():
+def test_an_answer_that_the_client_does_not_get_is_undone():
     undone: list[str] = []
 
     async def late(request: Request) -> Answer:

@@ -43,7 +43,7 @@ def test_too_many_headers_are_refused():
     served(test)
 
 
-def test_one_connection_too_many_is_told_and_the_others_go_on():
+def test_one_connection_too_many_is_refused_and_the_others_go_on():
     async def test(client: Client) -> None:
         held = [await client.open() for _ in range(4)]
         await asyncio.sleep(QUIET_S)
@@ -129,7 +129,7 @@ def test_a_body_that_is_only_announced_takes_no_room():
     served(test)
 
 
-def test_answers_that_nobody_reads_are_bounded():
+def test_answers_that_the_client_does_not_read_are_bounded():
     undone: list[str] = []
 
     async def large(request: Request) -> Answer:
@@ -207,7 +207,7 @@ def test_an_idle_connection_gives_its_buffer_back():
         (b"", b""),
     ],
 )
-def test_who_takes_too_long_is_closed(begun: bytes, status: bytes):
+def test_a_client_that_takes_too_long_is_closed(begun: bytes, status: bytes):
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(begun)

@@ -141,7 +141,7 @@ def test_a_close_answers_what_is_under_way():
     served(test, slow)
 
 
-def test_a_close_asks_those_who_wait_for_what_is_so_far():
+def test_a_close_ends_waiting_calls_with_what_they_have_so_far():
     async def test(client: Client) -> None:
         async def ask(wait_ms: int) -> int:
             await asyncio.sleep(wait_ms / 1_000)
@@ -163,7 +163,7 @@ def test_a_close_asks_those_who_wait_for_what_is_so_far():
     served(test)
 
 
-def test_a_close_waits_no_longer_than_it_was_told_to():
+def test_a_close_waits_no_longer_than_its_limit():
     async def stuck(request: Request) -> Answer:
         await asyncio.sleep(60)
         return Response(204)

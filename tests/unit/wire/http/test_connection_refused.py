@@ -39,7 +39,7 @@ from wherry.wire.http.protocol.server import TICK_S
         (b"\0\1\2\3\r\n\r\n", 400, "not a request"),
     ],
 )
-def test_what_is_wrong_is_answered_by_a_problem_that_says_so(data: bytes, status: int, word: str):
+def test_a_request_that_is_wrong_is_answered_by_a_problem_that_names_the_fault(data: bytes, status: int, word: str):
     async def test(client: Client) -> None:
         said = await client.send(data)
         assert said.startswith(b"HTTP/1.1 %d " % status)
@@ -57,7 +57,7 @@ def gated(request: Request) -> None:
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize("framing", ["Content-Length: 90000", "Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("expects", ["", "Expect: 100-continue\r\n"])
-def test_a_stranger_is_told_so_before_the_body_comes(framing: str, expects: str):
+def test_a_client_without_a_key_is_refused_before_the_body_comes(framing: str, expects: str):
     async def test(client: Client) -> None:
         seen: list[int] = []
         client.server.gate = gated
@@ -108,7 +108,7 @@ def test_what_two_readers_could_read_differently_is_refused_and_nothing_behind_i
     served(test)
 
 
-def test_who_is_refused_and_goes_on_sending_is_cut_off():
+def test_a_client_that_is_refused_and_goes_on_sending_is_cut_off():
     async def test(client: Client) -> None:
         reader, writer = await client.open()
         writer.write(b"GARBAGE\r\n\r\n")

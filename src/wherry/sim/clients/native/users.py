@@ -19,8 +19,8 @@ from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import NotFound, StaleLease
 from wherry.model.schema import Message
 from wherry.queueing.names import SUBSCRIPTION
-from wherry.sim.clients.http_link import HttpLink
 from wherry.sim.clients.links import NEVER, Gone, Refusal
+from wherry.sim.clients.native.http_link import HttpLink
 from wherry.sim.clients.native.link import NativeLink
 from wherry.sim.clients.producers import name_of
 from wherry.sim.clients.wire_users import WireUser
