@@ -95,12 +95,12 @@ def test_memory_is_given_back_once_for_each_burst_also_for_one_between_two_looks
     releaser = MemoryReleaser()
     unused = STEP_BYTES
     releaser.unused_bytes = lambda: unused  # type: ignore[method-assign]
-    releaser.look()
-    assert not releaser.look()
+    releaser.return_free_memory()
+    assert not releaser.return_free_memory()
     unused += STEP_BYTES
-    assert releaser.look()
-    assert not releaser.look()
+    assert releaser.return_free_memory()
+    assert not releaser.return_free_memory()
     unused -= STEP_BYTES  # the memory is used again
-    assert not releaser.look()
+    assert not releaser.return_free_memory()
     unused += STEP_BYTES
-    assert releaser.look()
+    assert releaser.return_free_memory()

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
-from wherry.broker.commit.gathering import Run, row_batch
+from wherry.broker.commit.gathering import CallerRows, row_batch
 from wherry.core.decide import leasing, publishing, settling
 from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
@@ -37,10 +37,10 @@ def places(answer: Published) -> list[tuple[int, int]]:
     return list(zip(answer.partition.tolist(), answer.offset.tolist(), strict=True))
 
 
-def run_of(message: Message) -> Run:
+def run_of(message: Message) -> CallerRows:
     headers = None if message.headers is None else list(message.headers.items())
     rows = Rows([message.payload], message.envelope, message.key, headers, message.id)
-    return Run(rows, Handling(True, message.priority, message.expires_ms, message.due_ms), None, separable=False)
+    return CallerRows(rows, Handling(True, message.priority, message.expires_ms, message.due_ms), None, separable=False)
 
 
 PLAIN = {"size": 9, "key": "a", "priority": 1, "due": None, "expires": None, "id": None}

@@ -75,7 +75,7 @@ class Consumer:
         self._fault: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._source: PullSource | PushSource | None = None
-        self._look: Callable[[], object] = bool
+        self._pull_if_wanted: Callable[[], object] = bool
         """Lets the source look whether to get more; nothing until there is one."""
         self.is_reading = False
         """Whether the reader waits for a batch, and none is there."""
@@ -115,7 +115,7 @@ class Consumer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.fail(self._fault or Closed("this consumer is closed"))
-        self._look = bool  # no more credit
+        self._pull_if_wanted = bool  # no more credit
         if fault is None:
             await self._acks.flush()
             await self._leave()
@@ -198,7 +198,7 @@ class Consumer:
                 if not self.acked:  # settled with the pull: it counts only while it waits here
                     self._settled(batch, count)
                 else:
-                    self._look()
+                    self._pull_if_wanted()
                 if batch.lost is None:
                     return batch
             if self._fault is not None:
@@ -210,7 +210,7 @@ class Consumer:
         reader = asyncio.get_running_loop().create_future()
         self._readers.append(reader)
         self.is_reading = True
-        self._look()
+        self._pull_if_wanted()
         try:
             await reader
         except asyncio.CancelledError:
@@ -246,7 +246,7 @@ class Consumer:
                 self._source = PushSource(self, self._requests, native)
             else:
                 self._source = PullSource(self, self._requests)
-            self._look = self._source.look
+            self._pull_if_wanted = self._source.pull_if_wanted
             await self._source.run()
 
     def take_name(self) -> None:
@@ -290,7 +290,7 @@ class Consumer:
         self._held_messages -= count
         if not batch.open:
             self._held.pop(batch, None)
-        self._look()
+        self._pull_if_wanted()
 
     def holds(self, source: BatchRequests) -> bool:
         """Return whether messages of this stream are not settled yet."""

@@ -22,8 +22,8 @@ class PullSource:
         self._consumer, self._requests = consumer, requests
         self._wake = asyncio.Event()
 
-    def look(self) -> None:
-        """Look again whether to pull: the reader took a batch, waits for one, or has settled some."""
+    def pull_if_wanted(self) -> None:
+        """Pull if there is room by now: the reader took a batch, waits for one, or has settled some."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -95,10 +95,10 @@ class MemoryReleaser:
         """Check for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(self.look):
+            if await asyncio.to_thread(self.return_free_memory):
                 self._pool.release_unused()  # this returns memory of the calling thread
 
-    def look(self) -> bool:
+    def return_free_memory(self) -> bool:
         """Return memory to the system if enough is free; return whether it was.
 
         Runs in a thread: it may take milliseconds.

@@ -216,7 +216,7 @@ def test_deadlines_of_leases_that_are_renewed_do_not_pile_up():
     nothing = (np.empty(0, np.int64),) * 3
     first, other = (leases.grant(1, "c", 0, nothing, 1_000) for _ in range(2))
     for step in range(10_000):
-        leases.extend(other, 2_000 + step // 4)
+        leases.renew(other, 2_000 + step // 4)
         assert len(leases._deadlines) < 100
     assert leases.expired(999) is None
     assert leases.expired(1_000) is first

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherry.broker.commit.gathering import Run, columns, row_batch
+from wherry.broker.commit.gathering import CallerRows, columns, row_batch
 from wherry.journal import codec
 from wherry.model import ops
 from wherry.model.calls.rows import Handling, Rows
@@ -29,7 +29,7 @@ handlings = st.builds(
     st.none() | st.integers(0, TIME_MS_MAX),
     st.none() | st.integers(0, TIME_MS_MAX),
 )
-runs = st.lists(st.builds(Run, rows, handlings, st.none(), st.just(False)), min_size=1, max_size=4)
+runs = st.lists(st.builds(CallerRows, rows, handlings, st.none(), st.just(False)), min_size=1, max_size=4)
 
 
 @given(runs)
@@ -70,7 +70,7 @@ def test_the_journal_gives_a_row_batch_back(given_runs):
     ],
 )
 def test_what_has_to_be_checked_as_columns_is_no_row_batch(given_rows, handling):
-    assert row_batch([Run(given_rows, handling, None, False)]) is None
+    assert row_batch([CallerRows(given_rows, handling, None, False)]) is None
 
 
 @pytest.mark.parametrize("bodies", [[], [[b"a"], [b"b"]], [[b"a", b"b"], [b"c"]]])

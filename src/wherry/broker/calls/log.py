@@ -127,7 +127,7 @@ class LogCalls(BrokerCalls):
         end = self.next_offset(topic, partition) if stop is None else stop
         reader = self.read_log(topic, partition, start, end, columns=columns, where=where, strict=strict)
         while not reader.is_done:
-            await reader.look()
+            await reader.find_window()
             read = reader.batches()
             while some := await self._compute(read):
                 for batch in some:
@@ -262,14 +262,14 @@ class LogReader:
         """Whether the end of the range is reached."""
         return self._at >= self._stop
 
-    async def look(self) -> None:
+    async def find_window(self) -> None:
         """Look up the window of the next messages; call it on the loop."""
         topic, partition, strict = self._place
         self._view = await self._log.window(topic, partition, self._at, self._stop, strict=strict)
         self._view.check_without(self._gone)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the window, ascending; call `look` again afterwards, unless `is_done`.
+        """Yield the batches of the window, ascending; call `find_window` again afterwards, unless `is_done`.
 
         A batch has no rows where no message of it is wanted, so that the caller can stop after any of them.
         """

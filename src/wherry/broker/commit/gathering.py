@@ -72,7 +72,7 @@ class SubmitPort(Protocol):
     def when_stored(self, position: int, call: Callable[[WherryError | None], None]) -> None: ...
 
 
-class Run(NamedTuple):
+class CallerRows(NamedTuple):
     """Rows of one caller within a batch."""
 
     rows: Rows
@@ -89,7 +89,7 @@ class Run(NamedTuple):
         """Whether the messages have nothing but their payloads."""
         return self.rows.is_bare and (self.handling is BARE[self.handling.persistent] or self.handling[1:] == _NO_MORE)
 
-    def split(self, step: int) -> Iterator[Run]:
+    def split(self, step: int) -> Iterator[CallerRows]:
         """Split into runs of at most `step` rows."""
         payloads = self.rows.payloads
         for at in range(0, len(payloads), step):
@@ -100,7 +100,7 @@ class AnsweredRuns(NamedTuple):
     """Runs that were submitted together, and the answer to all of them."""
 
     topic: str
-    runs: list[Run]
+    runs: list[CallerRows]
     position: int
     answer: Published | WherryError
 
@@ -114,11 +114,11 @@ class TopicBatch:
     size: int = 0
     is_plain: bool = True
     """Whether no message has more than a payload and an envelope within its limit."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CallerRows] = field(default_factory=list)
     whole: tuple[Publishable, PublishOptions] | None = None
     """The messages of one call that are a batch already, instead of rows: they are submitted unchanged."""
 
-    def add(self, run: Run) -> None:
+    def add(self, run: CallerRows) -> None:
         """Add a run."""
         self.runs.append(run)
         rows = run.rows
@@ -132,7 +132,7 @@ class TopicBatch:
             )
         )
 
-    def content(self, runs: list[Run]) -> tuple[Submittable, PublishOptions]:
+    def content(self, runs: list[CallerRows]) -> tuple[Submittable, PublishOptions]:
         """Return what a call publishes: the messages of these runs, and its options."""
         if self.whole is not None:
             return self.whole
@@ -195,7 +195,7 @@ class Gathering:
             batch = self._open[topic, persistent] = TopicBatch(topic, persistent)
             self._open.pop((topic, not persistent), None)
             self._filling.batches.append(batch)
-        batch.add(Run(rows, handling, owner, separable))
+        batch.add(CallerRows(rows, handling, owner, separable))
         self._filling.size += rows.size
         self._schedule()
         return self._filling
@@ -223,7 +223,7 @@ class Gathering:
         for persistent in (True, False):
             self._open.pop((topic, persistent), None)  # messages that are added later come later
         batch = TopicBatch(topic, persistent=True, whole=(messages, options))
-        batch.runs.append(Run(Rows([]), BARE[True], owner, separable=False))
+        batch.runs.append(CallerRows(Rows([]), BARE[True], owner, separable=False))
         self._filling.batches.append(batch)
         self._filling.size += PATIENT_BYTES_MAX  # the batch is large: it does not wait for a sync
         self._schedule()
@@ -330,7 +330,7 @@ class Gathering:
             return None
         return self._answered(batch.topic, batch.runs, *done)
 
-    async def _publish(self, batch: TopicBatch, runs: list[Run]) -> list[AnsweredRuns]:
+    async def _publish(self, batch: TopicBatch, runs: list[CallerRows]) -> list[AnsweredRuns]:
         """Submit runs as one batch; if it is refused, each run alone, and each row of a separable run alone."""
         position, answer = await self._broker.submit(batch.topic, *batch.content(runs))
         alone = _parted(runs, answer)
@@ -338,7 +338,9 @@ class Gathering:
             return [part for each in alone for part in await self._publish(batch, [each])]
         return [self._answered(batch.topic, runs, position, answer)]
 
-    def _answered(self, topic: str, runs: list[Run], position: int, answer: Published | WherryError) -> AnsweredRuns:
+    def _answered(
+        self, topic: str, runs: list[CallerRows], position: int, answer: Published | WherryError
+    ) -> AnsweredRuns:
         if isinstance(answer, WherryError) and runs[0].separable:  # `publish` counts its refusals itself
             self._broker.count_refusal(topic, answer)
         return AnsweredRuns(topic, runs, position, answer)
@@ -377,13 +379,13 @@ def _call_all(calls: Sequence[Callable[..., None]], *arguments: object) -> None:
             _log.exception("publishes could not be answered")
 
 
-def _failed(topic: str, runs: list[Run], fault: Exception) -> AnsweredRuns:
+def _failed(topic: str, runs: list[CallerRows], fault: Exception) -> AnsweredRuns:
     """Return the answer to runs whose publish failed by a bug: their callers must not wait for ever."""
     _log.error("publishes failed", exc_info=fault)
     return AnsweredRuns(topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}"))
 
 
-def _parted(runs: list[Run], answer: Published | WherryError) -> list[Run]:
+def _parted(runs: list[CallerRows], answer: Published | WherryError) -> list[CallerRows]:
     """Return runs to submit one by one after a refusal that may concern some messages only; else nothing."""
     run = runs[0]
     if not isinstance(answer, MAY_BE_OF_ONE_CALL):
@@ -424,7 +426,7 @@ def _answer_of_call(answer: Published, start: int, count: int) -> Published:
     return answer.part(start, stop, dead=max(0, stop - max(start, total - answer.dead)))
 
 
-def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
+def fitting(config: Topic | None, batch: TopicBatch) -> list[list[CallerRows]]:
     """Split a batch so that a bounded topic can accept it: it drops old messages, or refuses some of the batch."""
     if config is None or batch.whole is not None or not config.is_bounded:
         return [batch.runs]
@@ -432,7 +434,7 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     if config.overflow == "refuse" or (config.bytes_max is not None and batch.size > config.bytes_max):
         step = 1  # each alone: those that fit are accepted
     pieces = (each for run in batch.runs for each in (run.split(step) if run.separable else (run,)))
-    parts: list[list[Run]] = []
+    parts: list[list[CallerRows]] = []
     room = 0
     for run in pieces:
         if len(run.rows) > room:
@@ -443,7 +445,7 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     return parts
 
 
-def row_batch(runs: list[Run]) -> RowBatch | None:
+def row_batch(runs: list[CallerRows]) -> RowBatch | None:
     """Return a few messages as values; None if there are too many, or one that has to be checked as columns."""
     payloads = runs[0].rows.payloads if len(runs) == 1 else _payloads(runs)[0]
     if len(payloads) > ROWS_MAX:
@@ -458,7 +460,7 @@ def row_batch(runs: list[Run]) -> RowBatch | None:
     return of_columns(values)
 
 
-def columns(runs: list[Run]) -> pa.RecordBatch:
+def columns(runs: list[CallerRows]) -> pa.RecordBatch:
     """Make columns of rows, without columns that have no values."""
     present = _values(runs)
     return pa.RecordBatch.from_arrays(
@@ -466,7 +468,7 @@ def columns(runs: list[Run]) -> pa.RecordBatch:
     )
 
 
-def _values(runs: list[Run]) -> dict[str, list[Any]]:
+def _values(runs: list[CallerRows]) -> dict[str, list[Any]]:
     """Return the values of rows by column, without columns that have no values."""
     payloads, counts = _payloads(runs)
     made = {"payload": payloads, "envelope": _column([run.rows.envelope for run in runs], counts)}
@@ -477,13 +479,13 @@ def _values(runs: list[Run]) -> dict[str, list[Any]]:
     return {name: values for name, values in made.items() if values is not None}
 
 
-def plain_columns(runs: list[Run]) -> PlainBatch:
+def plain_columns(runs: list[CallerRows]) -> PlainBatch:
     """Make columns of rows that have payloads and envelopes only."""
     payloads, counts = _payloads(runs)
     return plain_batch(payloads, _column([run.rows.envelope for run in runs], counts))
 
 
-def _payloads(runs: list[Run]) -> tuple[list[bytes], list[int] | None]:
+def _payloads(runs: list[CallerRows]) -> tuple[list[bytes], list[int] | None]:
     """Return the payloads of runs, and how many each run has (None: each has one)."""
     payloads = runs[0].rows.payloads
     if len(runs) > 1:

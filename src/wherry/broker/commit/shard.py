@@ -366,7 +366,7 @@ class Shard:
     def _report(self, effects: Effects, position: int) -> None:
         """Report the effects: to callers that wait for a fate, to the outcomes for producers, to webhooks."""
         if self.watches:
-            self.watches.look(effects)
+            self.watches.update(effects)
         if effects.outcomes:
             self.pending_outcomes.add(position, effects.outcomes)
         if self.on_push is not None:

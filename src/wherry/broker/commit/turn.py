@@ -13,7 +13,7 @@ from contextvars import copy_context
 from enum import IntEnum
 from typing import TypeAlias
 
-Call: TypeAlias = Callable[[], None]
+EndOfTurn: TypeAlias = Callable[[], None]
 
 
 class Phase(IntEnum):
@@ -31,12 +31,12 @@ class Turn:
     __slots__ = ("_context", "_is_scheduled", "_phases")
 
     def __init__(self) -> None:
-        self._phases: list[list[Call]] = [[] for _ in Phase]
+        self._phases: list[list[EndOfTurn]] = [[] for _ in Phase]
         self._is_scheduled = False
         self._context = copy_context()  # of the broker: the task of the caller may end before the end of the turn
 
-    def at_end(self, phase: Phase, call: Call) -> None:
-        """Call at the end of this turn, or of the next one if that phase of this turn has begun."""
+    def at_end(self, phase: Phase, call: EndOfTurn) -> None:
+        """EndOfTurn at the end of this turn, or of the next one if that phase of this turn has begun."""
         self._phases[phase].append(call)
         if not self._is_scheduled:
             self._schedule()
@@ -68,7 +68,7 @@ class Turn:
                 self._schedule()
 
 
-def _report(call: Call, fault: BaseException) -> None:
+def _report(call: EndOfTurn, fault: BaseException) -> None:
     """Report an exception of a call as that of any callback; the other calls are made."""
     report = {"message": f"{call!r} failed at the end of a turn", "exception": fault}
     asyncio.get_running_loop().call_exception_handler(report)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Int64: TypeAlias = npt.NDArray[np.int64]
 Value: TypeAlias = str | int
-Place: TypeAlias = tuple[int, int, int]
+TracedPlace: TypeAlias = tuple[int, int, int]
 """Subscription, partition, offset."""
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
@@ -101,7 +101,7 @@ class Tracing:
     def __init__(self, shard: Shard, tracer: Tracer) -> None:
         self._shard = shard
         self._tracer = tracer
-        self._held: dict[Place, TracedMessage] = {}
+        self._held: dict[TracedPlace, TracedMessage] = {}
         shard.tracing = self
 
     def stop(self) -> None:
@@ -218,7 +218,7 @@ class Tracing:
             attributes = _about("dead letter", topic, len(rows), partition, int(offset[rows[0]]))
             yield TraceSpan(f"dead letter {topic}", parent, at_us, at_us, attributes, reason)
 
-    def _hold(self, places: list[Place], held: TracedMessage) -> None:
+    def _hold(self, places: list[TracedPlace], held: TracedMessage) -> None:
         for place in places:
             self._held.pop(place, None)
             self._held[place] = held

@@ -66,7 +66,7 @@ class FateWatch:
             code[(code == WAITING) & fates.was_delivered(partition, offset)] = DELIVERED
         return code
 
-    def look(self, partition: Partition, offset: Int64 | None) -> None:
+    def update(self, partition: Partition, offset: Int64 | None) -> None:
         """Update messages (None: any) that may have ended."""
         hits = self._among(partition.number, offset)
         if len(hits):
@@ -196,7 +196,7 @@ class Watches:
         for watch in self._near(topic, number, np.sort(offset)):
             watch.handed(number, offset)
 
-    def look(self, effects: Effects) -> None:
+    def update(self, effects: Effects) -> None:
         """Update watches by the effects of an entry."""
         for number, at, old, new in effects.amended:
             for watch in self._near(number, at, np.array([old], np.int64)):
@@ -205,7 +205,7 @@ class Watches:
             if number in self._by_topic and number in self._state.topics:
                 partition = self._state.topics[number].partitions[at]
                 for watch in self._near(number, at, None if offset is None else np.sort(offset)):
-                    watch.look(partition, offset)
+                    watch.update(partition, offset)
         for number in effects.dropped_topics:
             for watch in list(self._by_topic.get(number, ())):
                 watch.drop()

@@ -44,7 +44,7 @@ class PushSource:
         self._mean_bytes = 1
         """Of a message, as far as the last delivery shows: large messages get less credit."""
 
-    def look(self) -> None:
+    def pull_if_wanted(self) -> None:
         """Grant credit if it is due: the reader took a batch, waits for one, or has settled some."""
         stream, consumer = self._stream, self._consumer
         if self._leaving:
@@ -68,7 +68,7 @@ class PushSource:
                 stream = await self._open()
                 if stream is None:
                     return
-                self.look()
+                self.pull_if_wanted()
                 await asyncio.wait([stream.left])  # which stays as it is when this task is cancelled
                 fault = stream.ended.result() if stream.is_over else None
                 if fault is not None:

@@ -18,7 +18,7 @@ from wherry.core.state.state import State, TopicState
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Place: TypeAlias = tuple[int, int]
+PartitionNumbers: TypeAlias = tuple[int, int]
 """The numbers of a topic and of a partition."""
 
 _NONE = np.empty(0, np.int64)
@@ -54,7 +54,7 @@ class Expiring(NamedTuple):
     """Whether others can expire at once, in another entry."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PartitionNumbers:
         """The numbers of the topic and of the partition."""
         return self.topic.number, self.partition.number
 
@@ -73,7 +73,7 @@ class Expiring(NamedTuple):
         return RANGE_BYTES * columns + OP_BYTES * (1 + buried + 2 * readers)
 
 
-def gathered(state: State, places: deque[Place], now_ms: int, most: int) -> list[Expiring]:
+def gathered(state: State, places: deque[PartitionNumbers], now_ms: int, most: int) -> list[Expiring]:
     """Take places, and return what expires there: up to `most` messages, with some of those of the last place.
 
     Places where nothing has to be removed are done.

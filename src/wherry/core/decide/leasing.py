@@ -433,7 +433,7 @@ def renew(state: State, lease: Lease, lease_ms: int | None, now: Now) -> None:
     """Give a lease a new deadline, for long work."""
     check.optional_integer("lease_ms", lease_ms, 1, LEASE_MS_MAX)
     config = state.subscriptions[lease.subscription].config
-    state.leases.extend(lease, now.steady_ms + (lease_ms or config.lease_ms))
+    state.leases.renew(lease, now.steady_ms + (lease_ms or config.lease_ms))
 
 
 def consumer_of(subscription: SubscriptionState, consumer: str) -> ConsumerState:

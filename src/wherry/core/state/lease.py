@@ -171,7 +171,7 @@ class Leases:
         """Return the lease of a token if it still holds a message."""
         return self._by_token.get(token)
 
-    def extend(self, lease: Lease, deadline_ms: int) -> None:
+    def renew(self, lease: Lease, deadline_ms: int) -> None:
         """Set a new deadline. The old one stays in the heap and is skipped when it comes up, or dropped with many."""
         if deadline_ms != lease.deadline_ms:
             lease.deadline_ms = deadline_ms

@@ -51,8 +51,8 @@ def look_up(host: str) -> list[str]:
 class Lookups:
     """All lookups of a node."""
 
-    def __init__(self, look: Callable[[str], list[str]] = look_up) -> None:
-        self._look = look
+    def __init__(self, resolve: Callable[[str], list[str]] = look_up) -> None:
+        self._resolve = resolve
         self._running: dict[str, _Lookup] = {}
         self._known: OrderedDict[str, tuple[list[str], float]] = OrderedDict()
         """Resolved names: their addresses, and until when these are reused."""
@@ -110,7 +110,7 @@ class Lookups:
         def work() -> None:
             found: list[str] | Exception
             try:
-                found = self._look(host)
+                found = self._resolve(host)
             except Exception as fault:  # raised at the callers
                 found = fault
             with suppress(RuntimeError):  # the loop is closed: no caller is left

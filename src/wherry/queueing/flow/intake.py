@@ -18,7 +18,7 @@ import pyarrow as pa
 from wherry.broker.commit.gathering import (
     BATCH_BYTES_MAX,
     AnsweredRuns,
-    Run,
+    CallerRows,
     Submission,
     TopicBatch,
     columns,
@@ -55,7 +55,7 @@ class Unconfirmed(NamedTuple):
     last: int
     publishes: int = 1
 
-    def numbers(self, run: Run) -> range:
+    def numbers(self, run: CallerRows) -> range:
         """Return the numbers of the publishes that a run of these rows holds."""
         first = self.last - self.publishes + 1 + run.first
         return range(first, first + len(run.rows))
@@ -124,7 +124,7 @@ class Intake:
             if group is None or group.size > BATCH_BYTES_MAX:
                 group = filling[queue.topic] = TopicBatch(queue.topic, persistent=True)
                 groups.append(group)
-            group.add(Run(rows, handling, None, separable=True))
+            group.add(CallerRows(rows, handling, None, separable=True))
         return [(group.topic, columns(group.runs)) for group in groups]
 
     async def flush(self) -> None:

@@ -29,7 +29,7 @@ from wherry.sim.plan import RunPlan
 from wherry.sim.world.clock import EPOCH_US
 
 Checker: TypeAlias = Callable[[History, RunPlan], Iterator[str]]
-Place: TypeAlias = tuple[SubscriptionKey, str]
+MessageKey: TypeAlias = tuple[SubscriptionKey, str]
 """A subscription and the name of a message."""
 
 MARGIN_S = 0.002
@@ -80,7 +80,7 @@ def nothing_invented(history: History, plan: RunPlan) -> Iterator[str]:
 
 def acked_stays_acked(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a message is neither delivered nor a dead letter after a confirmed ack."""
-    done: dict[Place, float] = {}
+    done: dict[MessageKey, float] = {}
     for settled in history.settled:
         if settled.kind == "ack" and settled.outcome == "ok":
             place = (settled.subscription, settled.name)
@@ -98,7 +98,7 @@ def acked_stays_acked(history: History, plan: RunPlan) -> Iterator[str]:
 def at_most_once(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a subscription without acks gets each message at most once."""
     silent = {(config.topic, config.name) for config in plan.subscriptions if not config.acks}
-    seen: dict[Place, Got] = {}
+    seen: dict[MessageKey, Got] = {}
     for got in history.got:
         if got.subscription in silent:
             place = (got.subscription, got.name)
@@ -111,7 +111,7 @@ def one_lease_at_a_time(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that no message is delivered while another consumer certainly holds it."""
     config_of = _configs(plan)
     released = _releases(history)
-    last: dict[Place, Got] = {}
+    last: dict[MessageKey, Got] = {}
     for got in sorted(history.got, key=lambda each: each.end):
         place = (got.subscription, got.name)
         before = last.get(place)
@@ -206,7 +206,7 @@ def nothing_early(history: History, plan: RunPlan) -> Iterator[str]:
     if plan.clock_jumps:
         return
     amended = {changed.name for changed in history.changed if changed.kind == "amend"}
-    nacked: dict[Place, list[Settled]] = defaultdict(list)
+    nacked: dict[MessageKey, list[Settled]] = defaultdict(list)
     for settled in history.settled:
         if settled.kind == "nack" and settled.outcome == "ok" and settled.delay_ms and settled.name not in amended:
             nacked[settled.subscription, settled.name].append(settled)
@@ -378,14 +378,14 @@ def _with_acks(plan: RunPlan, topic: str) -> list[Subscription]:
     return [config for config in plan.subscriptions if config.topic == topic and config.acks]
 
 
-def _acked(history: History) -> set[Place]:
+def _acked(history: History) -> set[MessageKey]:
     """Return what may have been acked: all acks that were not refused."""
     return {
         (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
     }
 
 
-def _buried(history: History) -> set[Place]:
+def _buried(history: History) -> set[MessageKey]:
     return {((buried.topic, buried.subscription), buried.name) for buried in history.buried}
 
 

@@ -26,7 +26,7 @@ NEVER = float("inf")
 MARGIN_S = 0.002
 """Times of expiry are whole milliseconds."""
 
-Place: TypeAlias = tuple[str, str]
+QueuedMessage: TypeAlias = tuple[str, str]
 """A queue and the name of a message."""
 
 
@@ -53,7 +53,7 @@ def nobody_loses(history: History, plan: RunPlan) -> Iterator[str]:
 
 def redelivery_is_flagged(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a message that a client held before has the redelivered flag."""
-    last: dict[Place, Got] = {}
+    last: dict[QueuedMessage, Got] = {}
     for got in _by_time(history):
         if got.again is None:  # of a wire without the flag: a message that its client gives back may come as new
             continue
@@ -65,7 +65,7 @@ def redelivery_is_flagged(history: History, plan: RunPlan) -> Iterator[str]:
 def one_holder(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that no message is sent while another client certainly holds it."""
     released: dict[int, float] = {each.token: each.start for each in reversed(history.settled)}
-    last: dict[Place, Got] = {}
+    last: dict[QueuedMessage, Got] = {}
     for got in _by_time(history):
         place = (got.subscription[0], got.name)
         before, last[place] = last.get(place), got

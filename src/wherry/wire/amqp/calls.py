@@ -20,15 +20,15 @@ from wherry.wire.amqp.transaction import Transaction
 CONSUMERS_MAX = 10_000
 """Consumers of one channel."""
 
-Call = Callable[[Channel, Any], Coroutine[Any, Any, Method | None]]
+MethodHandler = Callable[[Channel, Any], Coroutine[Any, Any, Method | None]]
 
-CALLS: dict[type[Method], Call] = {}
+CALLS: dict[type[Method], MethodHandler] = {}
 
 
-def call(kind: type[Method]) -> Callable[[Call], Call]:
+def call(kind: type[Method]) -> Callable[[MethodHandler], MethodHandler]:
     """Register a function as the handler of a method."""
 
-    def register(function: Call) -> Call:
+    def register(function: MethodHandler) -> MethodHandler:
         CALLS[kind] = function
         return function
 

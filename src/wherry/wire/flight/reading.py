@@ -125,7 +125,7 @@ def batches(
     topic, partition, start, stop, columns, where, strict = part
     reader = broker.read_log(topic, partition, start, stop, columns=columns, where=where, strict=strict)
     while not context.is_cancelled():
-        bridge.run(reader.look(), context)
+        bridge.run(reader.find_window(), context)
         for batch in reader.batches():
             if context.is_cancelled():
                 return

@@ -286,9 +286,9 @@ def send_frame(session: Session, frame: Frame) -> Work | None:
     return send(session, frame, transaction)
 
 
-Call = Callable[["Session", Frame], Work | None]
+FrameHandler = Callable[["Session", Frame], Work | None]
 
-CALLS: dict[str, Call] = {
+CALLS: dict[str, FrameHandler] = {
     "CONNECT": connect,
     "STOMP": connect,
     "DISCONNECT": disconnect,

@@ -75,7 +75,7 @@ class Running:
         """Create the subscriptions of the query."""
         self._frames.subscribe()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update the figures, and restart a failed query when its pause is over."""
         if self._query is None:
             if time.monotonic() >= self._again_at and not self.is_over:
@@ -211,7 +211,7 @@ class Pipeline:
             self.start()
             while not all(query.is_over for query in self.queries) and not is_over():
                 for query in self.queries:
-                    query.look()
+                    query.update()
                 report(self.figures)
                 time.sleep(LOOK_S)
         except KeyboardInterrupt:
