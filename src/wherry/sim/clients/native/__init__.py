@@ -1,1 +1,1 @@
-"""Clients of the native wire: the session of the Python client on the simulated network."""
+"""Clients by the Python client: its native session, and its HTTP connection, on the simulated network."""
