@@ -69,8 +69,6 @@ class Publishing:
 
     def _options(self, text: bytes) -> PublishOptions:
         terms = decode_document("client", PublishTerms, text, "options")
-        if terms.callback is not None:
-            self._broker.check_url("callback", terms.callback)
         return PublishOptions(
             partition=terms.partition,
             producer=terms.producer,
