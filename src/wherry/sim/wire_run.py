@@ -39,6 +39,9 @@ DRAIN_ROUNDS = 60
 QUIET_S = 11.0
 """Longer than any wait of the queueing layer before it tries again."""
 
+EXPIRY_ROUNDS, EXPIRY_ROUND_S = 30, 11.0
+"""How often the end of a run looks whether all has expired, and how long it waits: several jumps of the clock."""
+
 PARTED_S = 3.0
 """By then the broker has noticed that its clients are gone."""
 
@@ -196,7 +199,7 @@ async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
         for task in tasks:
             task.cancel()
     await asyncio.sleep(PARTED_S)
-    await _rest(world)
+    await _rest(world, plan)
 
 
 def _consumer(wire: Wire) -> type[QueueConsumer | NativeConsumer]:
@@ -245,13 +248,23 @@ async def _check_leases(world: WireWorld) -> None:
             )
 
 
-async def _rest(world: WireWorld) -> None:
+async def _all_expired(world: WireWorld) -> None:
+    """Wait until what was published to `SOON` has expired: later than its client meant, if the clock was set back."""
+    for _ in range(EXPIRY_ROUNDS):
+        if world.broker is None or world.broker.stats(SOON).messages == 0:
+            return
+        await asyncio.sleep(EXPIRY_ROUND_S)
+
+
+async def _rest(world: WireWorld, plan: WirePlan) -> None:
     """Restart once more, then drain all queues until they stay empty."""
     await _check_leases(world)
     if world.broker is None:
         await world.boot()
     world.end_life(power=True)
     await world.boot()
+    if plan.soon:
+        await _all_expired(world)
     receivers = [
         Receiver(world, f"{config.topic}-last", config, Random(0), world.wire_history)
         for config in world.plan.subscriptions
