@@ -52,7 +52,8 @@ def figures(node: Node, scale: int) -> list[Figure]:
     after = node.resident_bytes()
     sent = _drained(stalled)
     cut_off = _cut_off(node.port)
-    assert cut_off == ["buffer overrun"], cut_off
+    # A quick node fills the backlog of the stalled client before its time to read is over.
+    assert cut_off in (["buffer overrun"], ["backlog overrun"]), cut_off
     good.close()
     return [
         Figure(
