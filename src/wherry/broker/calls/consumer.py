@@ -329,9 +329,8 @@ class Consumer:
             return False
         try:
             leases = self._lease(messages, bytes_max)
-        except (
-            Exception
-        ):  # the task tries again, and loads or raises; other waiters of this turn are woken all the same
+        except Exception:
+            # The task of the pull tries again, and loads or raises; other waiters of this turn are woken all the same.
             return False
         if not leases:
             missed[wake_up.cause] = wake_up.event

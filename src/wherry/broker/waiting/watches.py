@@ -50,7 +50,7 @@ class FateWatch:
         """The first offset of the publish in each partition, by which `Ranges` finds this watch."""
 
     def begin(self, partition: Partition) -> None:
-        """Read the fates in a partition once; from then on `look` and `handed` update them."""
+        """Read the fates in a partition once; from then on `update` and `handed` change them."""
         rows = np.flatnonzero(self.partition == partition.number)
         given = self.offset[rows]
         self.offset[rows] = at = fates.replacements(partition, given)
