@@ -8,7 +8,9 @@ from time import perf_counter, thread_time
 
 import pytest
 
+from tests.unit.wire.memory_transport import MemoryTransport
 from wherry.wire import fairness as module
+from wherry.wire.fair_protocol import SPACE_BYTES, FairProtocol
 from wherry.wire.fairness import (
     ALONE_S,
     BRIEF_S,
@@ -27,6 +29,7 @@ from wherry.wire.fairness import (
     Budget,
     FairLoop,
     fair_loop,
+    set_fair_loop,
 )
 
 
@@ -113,6 +116,62 @@ def test_a_chunk_is_as_large_as_its_bytes_are_cheap():
     worked(0.005)
     assert budget.end(1_000)
     assert budget.chunk_bytes() == CHUNK_BYTES_MIN
+
+
+def test_a_client_of_large_batches_is_not_light_and_may_have_more_on_its_way_to_the_disk():
+    """A light client is served before others: neither side of a flow of batches may count as one."""
+    shared = FairLoop()
+    producer, consumer = Budget(shared, "producer"), Budget(shared, "consumer")
+    for budget, name in ((producer, "producer"), (consumer, "consumer")):
+        budget.begin()
+        assert budget.is_light
+        for _ in range(20):
+            budget.note_bulk(256 << 10)
+        budget.end()
+        assert not budget.is_light
+        shared.note_read(name, budget.ended_at, is_light=budget.is_light)
+    assert shared.unstored_max("producer") == UNSTORED_BYTES
+
+
+PIECES = 20
+
+
+class LargeBody(FairProtocol):
+    """A connection that expects one large body."""
+
+    is_stranger = False
+
+    def __init__(self) -> None:
+        self.body = bytearray(PIECES * SPACE_BYTES)
+        self.got = 0
+
+    def data_received(self, data: bytes) -> None:
+        raise AssertionError("the body has memory of its own")
+
+    def refuse_stranger(self, why: str) -> None: ...
+
+    def space(self) -> memoryview:
+        return memoryview(self.body)[self.got :]
+
+    def arrived(self, count: int) -> None:
+        self.got += count
+
+
+def test_a_large_body_is_read_to_its_own_memory_in_bounded_steps():
+    async def main() -> None:
+        set_fair_loop(FairLoop(clock=lambda: 0.0, used=lambda: 0.0))
+        connection = LargeBody()
+        connection.join_loop(MemoryTransport(asyncio.Protocol()))
+        for step in range(PIECES):
+            room = connection.get_buffer(-1)
+            assert len(room) == SPACE_BYTES
+            room[:] = bytes([step + 1]) * len(room)
+            connection.buffer_updated(len(room))
+        assert connection.got == len(connection.body)
+        assert connection.body == b"".join(bytes([step + 1]) * SPACE_BYTES for step in range(PIECES))
+        assert not connection._budget.is_light
+
+    asyncio.run(main())
 
 
 def test_a_connection_that_used_too_much_pays_with_the_budgets_that_follow():

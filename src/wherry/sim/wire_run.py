@@ -30,8 +30,9 @@ from wherry.sim.wire_plan import DEAD, QUEUES, SOON, SOON_MS, Wire, WirePlan, dr
 from wherry.sim.world import loop
 from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
-from wherry.wire import arrow_stream
+from wherry.wire import arrow_stream, partial_body
 from wherry.wire.native import delivering
+from wherry.wire.native.codec import reader
 
 T = TypeVar("T")
 
@@ -51,8 +52,11 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (delivering, "ARROW_ROWS", 4),
     (rows, "ROWS_FEW", 2),
     (arrow_stream, "WHOLE_BYTES", 1_000),
+    (reader, "LARGE_BYTES", 400),
+    (partial_body, "FIRST_BYTES", 100),
 )
-"""Bounds of runs with the native wire: so small that a few messages are sent as Arrow, and read in a thread."""
+"""Bounds of runs with the native wire: so small that a few messages are sent as Arrow, read to memory of their own,
+and decoded in a thread."""
 
 THREAD_S = 0.02
 """How long a thread may take, at most."""

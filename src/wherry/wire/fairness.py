@@ -18,13 +18,15 @@ that is used up, time that passes refills no connection's own budget, so that a 
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from time import perf_counter, thread_time
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from wherry.wire.fair_protocol import FairProtocol
 
 BUDGET_S, ALONE_S, STRANGER_S, BRIEF_S = 0.001, 0.02, 0.00025, 0.00025
 """A budget beside other connections, alone, of a stranger, and while a light client is served.
@@ -36,6 +38,9 @@ LIGHT_SHARE, LIGHT_WINDOW_S = 0.04, 0.1
 """A connection is light if it uses at most this part of the loop, measured over this time."""
 
 LIGHT_USED_S = LIGHT_SHARE * LIGHT_WINDOW_S
+
+BULK_BYTE_S = 1.5e-9
+"""What a byte of a large batch costs beside the measured steps: to check and store it, or to lease and send it."""
 
 LIGHT_S = 0.002
 """A connection whose time is not measured is light if it was silent for so long."""
@@ -66,9 +71,6 @@ SHARE = 0.5
 
 STRANGERS_SHARE, STRANGERS_S = 0.1, 0.005
 """The part of the loop that all strangers share beside other connections, and how much of it they can save up."""
-
-ACCEPT_S = 0.0002
-"""What accepting and closing a connection costs of the budget of the strangers."""
 
 STRANGERS_AT_ONCE = 16
 """Strangers that are read again in one turn of the loop, at most; most of them have sent nothing."""
@@ -294,6 +296,10 @@ class Budget:
             self._granted_s = 0.0
         return self.is_used_up()
 
+    def note_bulk(self, size: int) -> None:
+        """Note bytes of large batches, either way: their client is not light, however short its steps are."""
+        self._used_s += size * BULK_BYTE_S
+
     @property
     def is_light(self) -> bool:
         """Whether the connection uses little of the loop."""
@@ -349,122 +355,3 @@ class TimedWork(Awaitable[T]):
                 step = partial(next, steps)
             except BaseException as fault:
                 step = partial(steps.throw, fault)
-
-
-class FairProtocol(asyncio.BufferedProtocol):
-    """A connection that is read within its budget. A subclass calls `join_loop` first and `leave_loop` last.
-
-    Reading stops for reasons that are given to `stop` and taken back by `go_on`; it continues when none is left.
-    """
-
-    def join_loop(self, transport: asyncio.Transport) -> None:
-        """Take part in the fair loop, with a transport that is being read."""
-        self._socket = transport
-        self.fair_loop = shared = fair_loop()
-        self._budget = Budget(shared, self)
-        self._stops: set[str] = set()
-        self._strange_bytes = 0
-        self._unhandled = b""
-        shared.strangers.spend(ACCEPT_S)
-        shared.read_strangers[self] = None
-        if shared.strangers.is_empty(shared.clock()):  # later, since uvloop ignores a pause made in `connection_made`
-            asyncio.get_running_loop().call_soon(self.give_way)
-
-    def leave_loop(self) -> None:
-        """Leave the fair loop, since the connection is closed."""
-        self.fair_loop.read_strangers.pop(self, None)
-
-    @abstractmethod
-    def data_received(self, data: bytes) -> None:
-        """Handle bytes from the client."""
-
-    @property
-    @abstractmethod
-    def is_stranger(self) -> bool:
-        """Whether the client has not logged in yet."""
-
-    @abstractmethod
-    def refuse_stranger(self, why: str) -> None:
-        """Cut off a client that sent too much before login."""
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the connection is not read, for any reason: then a client cannot be late."""
-        return bool(self._stops)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        self._budget.begin(is_stranger=self.is_stranger)
-        return self.fair_loop.buffer[: self._budget.chunk_bytes()]
-
-    def buffer_updated(self, count: int) -> None:
-        self._handle_chunk(bytes(self.fair_loop.buffer[:count]))
-
-    def handle_first(self, data: bytes) -> None:
-        """Handle bytes that another protocol has read from the socket, before any that are read from now on."""
-        self._unhandled = data
-        self.stop("unhandled")
-        self.fair_loop.wait(self._handle_unhandled, is_stranger=self.is_stranger)
-
-    def _handle_unhandled(self) -> None:
-        if self._socket.is_closing():
-            return
-        self._budget.begin(is_stranger=self.is_stranger)
-        size = self._budget.chunk_bytes()
-        chunk, self._unhandled = self._unhandled[:size], self._unhandled[size:]
-        self._handle_chunk(chunk)
-        if self._unhandled:
-            self.fair_loop.wait(self._handle_unhandled, is_stranger=self.is_stranger)
-        else:
-            self.go_on("unhandled")
-
-    def _handle_chunk(self, data: bytes) -> None:
-        """Handle a chunk, for which the budget has begun a step; stop reading if the budget is used up."""
-        self.data_received(data)
-        budget = self._budget
-        if budget.is_stranger:
-            self._count_stranger_bytes(len(data))
-        is_used_up = budget.end(len(data))
-        self.fair_loop.note_read(self, budget.ended_at, is_light=budget.is_light)
-        if is_used_up:
-            self.give_way()
-            if budget.is_stranger and self.fair_loop.strangers.is_empty(self.fair_loop.clock()):
-                self.fair_loop.stop_strangers()
-
-    def _count_stranger_bytes(self, size: int) -> None:
-        if not self.is_stranger:
-            self.fair_loop.read_strangers.pop(self, None)
-            return
-        self._strange_bytes += size
-        if self._strange_bytes > STRANGER_BYTES_MAX:
-            self.refuse_stranger(f"{self._strange_bytes} bytes without a login; allowed: {STRANGER_BYTES_MAX}")
-
-    def give_way(self) -> None:
-        """Stop reading, and wait in line for a new budget."""
-        if "budget" not in self._stops and not self._socket.is_closing():
-            self.stop("budget")
-            self.fair_loop.wait(self._on_first_in_line, is_stranger=self.is_stranger)
-
-    def _on_first_in_line(self) -> None:
-        if self._socket.is_closing() or self._budget.refill():
-            self.go_on("budget")
-        else:
-            self.fair_loop.wait(self._on_first_in_line, is_stranger=self.is_stranger)
-
-    def stop(self, why: str) -> None:
-        """Stop reading until `go_on` takes this reason back."""
-        if not self._stops and not self._socket.is_closing():
-            self._socket.pause_reading()
-        self._stops.add(why)
-        self.fair_loop.read_strangers.pop(self, None)
-
-    def go_on(self, why: str) -> None:
-        """Take back a reason to stop; read again if it was the last one."""
-        if why not in self._stops:
-            return
-        if why != "budget" and self._stops == {why}:  # one sync may end the stops of many connections: line them up
-            self.give_way()
-        self._stops.discard(why)
-        if not self._stops and not self._socket.is_closing():
-            self._socket.resume_reading()
-            if self.is_stranger:
-                self.fair_loop.read_strangers[self] = None

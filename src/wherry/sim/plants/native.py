@@ -17,6 +17,7 @@ from wherry.wire.native import session as native
 from wherry.wire.native.codec.settles import Verb
 from wherry.wire.native.settling import Settles
 from wherry.wire.native.streams import PushStream
+from wherry.wire.partial_body import PartialBody
 
 
 def confirm_before_the_sync() -> Any:
@@ -190,6 +191,20 @@ def ack_the_neighbour() -> Any:
     return patched(client_stream, "encode_settle", make)
 
 
+def forget_the_beginning_of_a_body() -> Any:
+    """Enlarge the memory of a body that is arriving without the bytes that came before."""
+
+    def make(grow: Any) -> Any:
+        def forgetful(self: PartialBody, room: int) -> None:
+            got, self.got = self.got, 0
+            grow(self, room)
+            self.got = got
+
+        return forgetful
+
+    return patched(PartialBody, "grow", make)
+
+
 def lose_frames_behind_the_answer() -> Any:
     """Let the client drop what arrives between the answer to the upgrade and the start of the session."""
     return patched(UpgradeAnswer, "_add", lambda _: lambda self, data: None)
@@ -239,6 +254,7 @@ NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "overtake an Arrow stream": (overtake_an_arrow_stream, 5, ("order_kept",)),
     "count on wrongly": (count_on_wrongly, 1, ("confirmed_in_place",)),
     "lose frames behind the answer": (lose_frames_behind_the_answer, 272, ("rules_kept", "answers_come")),
+    "forget the beginning of a body": (forget_the_beginning_of_a_body, 1, ("rules_kept",)),
     "lose the beginning of a head": (lose_the_beginning_of_a_head, 1, ("rules_kept",)),
     "serve the body before": (serve_the_body_before, 1, ("confirmed_in_place", "nobody_loses")),
     "ack the neighbour": (ack_the_neighbour, 2, ("nobody_loses", "acked_stays_acked")),

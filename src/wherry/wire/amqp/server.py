@@ -27,7 +27,8 @@ from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, C
 from wherry.wire.amqp.codec.reader import Event, FrameReader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
 from wherry.wire.amqp.session import Session, SessionState, Work
-from wherry.wire.fairness import Budget, FairProtocol
+from wherry.wire.fair_protocol import FairProtocol
+from wherry.wire.fairness import Budget
 from wherry.wire.listener import Clock, Connected, Listener, ticking
 from wherry.wire.peer import certified, host_of, place
 from wherry.wire.unstored import Unstored

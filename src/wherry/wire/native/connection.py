@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from wherry.wire.fairness import Budget, FairProtocol
+from wherry.wire.fair_protocol import FairProtocol
+from wherry.wire.fairness import Budget
 from wherry.wire.native.application import Application
 from wherry.wire.native.codec.frames import PROTOCOL, Chunk, chunk_bytes
 from wherry.wire.native.session import Session
@@ -64,9 +65,23 @@ class Connection(FairProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.session.feed(data)
+        self._stop_if_full()
+
+    def _stop_if_full(self) -> None:
         if not self._is_full and self.session.is_full:
             self._is_full = True
             self.stop("full")
+
+    def space(self) -> memoryview | None:
+        return self.session.space()
+
+    @property
+    def reads_large(self) -> bool:
+        return self.session.reads_large
+
+    def arrived(self, count: int) -> None:
+        self.session.arrived(count)
+        self._stop_if_full()
 
     def refuse_stranger(self, why: str) -> None:
         """Do nothing: no client of this wire is a stranger."""
@@ -99,10 +114,11 @@ class Connection(FairProtocol):
             return
         if len(chunks) == 1:
             self._transport.write(chunks[0])
-        elif chunk_bytes(chunks) <= JOINED_BYTES:
+        elif (size := chunk_bytes(chunks)) <= JOINED_BYTES:
             self._transport.write(b"".join(chunks))
         else:
             self._transport.writelines(chunks)
+            self._budget.note_bulk(size)
 
     def waiting_bytes(self) -> int:
         """Return how many written bytes the kernel has not taken yet."""

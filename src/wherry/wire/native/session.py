@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -38,7 +38,7 @@ from wherry.wire.native.codec.documents import (
 )
 from wherry.wire.native.codec.faults import WireFault
 from wherry.wire.native.codec.frames import Chunk, Flag, Kind, encode_frame
-from wherry.wire.native.codec.reader import FrameReader
+from wherry.wire.native.codec.reader import Frame, FrameReader
 from wherry.wire.native.intake import PlacedMessages
 from wherry.wire.native.outgoing import Outgoing
 from wherry.wire.native.publishing import Publishing
@@ -50,6 +50,8 @@ from wherry.wire.native.transport import Transport
 
 RIGHTS_MAX = 10_000
 """Rights that are remembered until the next tick."""
+
+T = TypeVar("T")
 
 
 class SessionState(Enum):
@@ -155,12 +157,29 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the client, in whatever pieces they come."""
-        if self.state is _OVER:
-            return
+        if self.state is not _OVER:
+            self._read(self._reader.feed, data)
+
+    def space(self) -> memoryview | None:
+        """Return where the next bytes of the client are to be written, if a large body is arriving."""
+        return None if self.state is _OVER else self._reader.space()
+
+    @property
+    def reads_large(self) -> bool:
+        """Whether the next frame is probably large."""
+        return self._reader.reads_large
+
+    def arrived(self, count: int) -> None:
+        """Take bytes of the client that were written to `space`."""
+        if self.state is not _OVER:
+            self._read(self._reader.arrived, count)
+
+    def _read(self, take: Callable[[T], list[Frame]], arrived: T) -> None:
+        """Carry out the frames that what arrived completes."""
         shared, reader = self.shared, self._reader
         self._heard_at = shared.clock()
         before = reader.partial_bytes
-        frames = reader.feed(data)
+        frames = take(arrived)
         partial = reader.partial_bytes - before  # counted now, since a frame may end the session
         shared.partial_bytes += partial
         counts, handlers = shared.frames, self._handlers

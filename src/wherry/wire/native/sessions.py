@@ -67,7 +67,7 @@ class Sessions:
         self.intake = PublishIntake(broker)
         self.open: dict[Session, None] = {}
         self.partial_bytes = 0
-        """Bytes of incomplete frames."""
+        """Bytes that incomplete frames occupy."""
         self.frames: Counter[int] = Counter()
         """Frames of clients by kind, since the start."""
         self.cut_offs: deque[CutOffSession] = deque(maxlen=CUT_OFFS_MAX)

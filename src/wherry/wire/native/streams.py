@@ -27,7 +27,7 @@ from wherry.wire.native.codec.frames import Chunk
 from wherry.wire.native.delivering import frames_of
 from wherry.wire.native.settling import broker_fault
 
-PUSH_MESSAGES, PUSH_BYTES = 1_000, 1 << 20
+PUSH_MESSAGES, PUSH_BYTES = 4_000, 1 << 20
 """Most messages and bytes that a stream pulls at a time; one message may be larger."""
 
 PUSHES_AT_ONCE = 4

@@ -14,16 +14,11 @@ from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.sim.world import loop
 from wherry.wire.http.app import App, serve
-from wherry.wire.http.protocol.bodies import (
-    FIRST_BYTES,
-    GROWTH,
-    GROWTH_WHEN_SHORT,
-    PartialBody,
-)
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.connection import INBOX_BYTES, Connection
 from wherry.wire.http.protocol.message import Answer, Request, Response
 from wherry.wire.http.protocol.server import Server
+from wherry.wire.partial_body import FIRST_BYTES, GROWTH, GROWTH_WHEN_SHORT, PartialBody
 
 
 def test_too_many_chunks_are_cut_off():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.wire_v1 import FRAMES
+from wherry.wire import partial_body
 from wherry.wire.native.codec import calls, deliveries, documents, publishes, settles
+from wherry.wire.native.codec import reader as reader_module
 from wherry.wire.native.codec.calls import AnswerHead, CallHead
 from wherry.wire.native.codec.documents import ClientHello, SubscribeTerms, decode_document
 from wherry.wire.native.codec.faults import WireFault
@@ -18,6 +21,7 @@ from wherry.wire.native.codec.publishes import ConfirmEntry, PublishTerms
 from wherry.wire.native.codec.reader import Frame, FrameReader
 from wherry.wire.native.codec.rows import PLAIN, ROWS_MAX, DeliveredRow, RowFields
 from wherry.wire.native.codec.settles import SettleTerms, Verb, ranges_of
+from wherry.wire.partial_body import FIRST_BYTES, GROWTH
 
 TAIL = encode_frame(Kind.PING, 3)
 
@@ -95,7 +99,38 @@ def test_the_largest_frame_is_read_and_one_byte_more_is_not():
 def test_memory_is_used_by_what_arrived_not_by_what_a_header_announces():
     reader = FrameReader("client")
     reader.feed(HEADER.pack(FRAME_BYTES_MAX, Kind.CALL, 0, 0, 1))
-    assert reader.partial_bytes == HEADER.size
+    assert reader.partial_bytes == FIRST_BYTES
+    for got in range(1 << 10, 1 << 20, 1 << 10):
+        reader.feed(bytes(1 << 10))
+        assert reader.partial_bytes <= max(FIRST_BYTES, GROWTH * got)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_large_body_is_the_same_however_it_is_read(seed, monkeypatch):
+    chance = Random(seed)
+    monkeypatch.setattr(reader_module, "LARGE_BYTES", 300)
+    monkeypatch.setattr(partial_body, "FIRST_BYTES", chance.choice([1, 7, 64]))
+    flags = (Flag.ARROW, 0, 0)
+    frames = [
+        (Kind.PUBLISH, chance.choice(flags), number, chance.randbytes(chance.choice([0, 3, 280, 300, 320, 5_000])))
+        for number in range(1, 30)
+    ]
+    data = b"".join(encode_frame(kind, number, body, given) for kind, given, number, body in frames)
+    reader, found, straight = FrameReader("client"), [], 0
+    while data:
+        space, count = reader.space(), min(len(data), chance.randrange(1, 900))
+        if space is not None and chance.random() < 0.7:
+            count = min(count, len(space))
+            space[:count] = data[:count]
+            found += reader.arrived(count)
+            straight += count
+        else:
+            found += reader.feed(data[:count])
+        data = data[count:]
+    assert straight
+    assert found == frames
+    assert all(type(body) is bytes for _, given, _, body in found if not given)
+    assert (reader.partial_bytes, reader.space()) == (0, None)
 
 
 # --------------------------------------------------------------------------------------------------------- round trips

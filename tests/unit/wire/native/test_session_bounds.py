@@ -15,6 +15,7 @@ from wherry.wire.native.codec.frames import HEADER, Kind
 from wherry.wire.native.codec.rows import ROWS_MAX
 from wherry.wire.native.codec.settles import Verb, encode_settle
 from wherry.wire.native.sessions import Bounds
+from wherry.wire.partial_body import FIRST_BYTES
 
 
 @in_memory()
@@ -222,14 +223,14 @@ async def test_too_many_rows_are_refused_and_too_long_a_frame_ends_the_connectio
     assert client.fault.field == "length"
 
 
-@in_memory(bounds=Bounds(held_bytes=1_000))
+@in_memory(bounds=Bounds(held_bytes=50_000))
 async def test_the_client_with_the_most_of_an_incomplete_frame_is_cut_off(world: NativeWorld):
     small, large = await world.client(), await world.client()
     head = HEADER.pack(1 << 20, Kind.PUBLISH, 0, 0, 7)
-    large.write(head + bytes(900))
+    large.write(head + bytes(5_000))  # has room for 40,000
     small.write(head + bytes(10))
     assert not large.is_closed
-    small.write(bytes(200))
+    small.write(bytes(FIRST_BYTES))
     await large.until(lambda: large.is_closed)
     assert not small.is_closed
     assert world.sessions.partial_bytes == small.session.partial_bytes

@@ -19,7 +19,6 @@ from wherry.model.errors import Unauthorized, WherryError
 from wherry.wire.fairness import LIGHT_S, fair_loop
 from wherry.wire.http.api.problem import HttpError, problem
 from wherry.wire.http.protocol.answering import Answering
-from wherry.wire.http.protocol.bodies import GROWTH, GROWTH_WHEN_SHORT, PartialBody
 from wherry.wire.http.protocol.chunks import BrokenChunks, Chunks
 from wherry.wire.http.protocol.heads import (
     Head,
@@ -33,6 +32,7 @@ from wherry.wire.http.protocol.message import (
     Stream,
 )
 from wherry.wire.http.protocol.upgrade import Upgrade, hand_over
+from wherry.wire.partial_body import GROWTH, GROWTH_WHEN_SHORT, PartialBody
 
 if TYPE_CHECKING:
     from wherry.wire.http.protocol.server import Server

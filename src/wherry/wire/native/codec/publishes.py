@@ -149,31 +149,56 @@ def _checked(length: int) -> int:
     return length
 
 
-def decode_publish(flags: int, body: bytes) -> PublishRequest:
-    """Return what a PUBLISH holds."""
+def decode_publish(flags: int, body: bytes | memoryview) -> PublishRequest:
+    """Return what a PUBLISH holds; `body` is a `memoryview` only with the flag ARROW."""
+    if flags & Flag.ARROW:
+        return _decode_arrow(memoryview(body))
+    assert type(body) is bytes
     try:
         (length,) = _U16.unpack_from(body)
         at = 2 + length
         name = body[2:at]
         start = at + _ONE_ROW.size
-        if start <= len(body) and not flags & Flag.ARROW:
+        if start <= len(body):
             size, count, payload_bytes, bits = _ONE_ROW.unpack_from(body, at)
             if count == 1 and not (size or bits) and start + payload_bytes == len(body):
                 return PublishRequest(_decode_name(name), b"", [body[start:]], None, None)
-        (size,) = _U16.unpack_from(body, at)
-        at += 2 + size
-        options = body[at - size : at]
-        if size > OPTIONS_BYTES_MAX:
-            raise WireFault("client", "options", f"{size} bytes", f"at most {OPTIONS_BYTES_MAX} bytes")
-        if flags & Flag.ARROW:
-            return PublishRequest(_decode_name(name), options, [], None, _decode_arrow(body, at))
+        options, at = _options(body, at)
         (count,) = _U32.unpack_from(body, at)
     except struct_error:
-        raise WireFault("client", "topic", f"{len(body)} bytes", "a topic, options and messages") from None
+        raise _no_head(body) from None
     if not 1 <= count <= ROWS_MAX:
         raise WireFault("client", "count", count, f"1 to {ROWS_MAX} rows in a frame")
     payloads, fields = decode_rows(body, at + 4, count)
     return PublishRequest(_decode_name(name), options, payloads, fields, None)
+
+
+def _decode_arrow(body: memoryview) -> PublishRequest:
+    try:
+        (length,) = _U16.unpack_from(body)
+        name = bytes(body[2 : 2 + length])
+        options, at = _options(body, 2 + length)
+    except struct_error:
+        raise _no_head(body) from None
+    start = at + -at % 8
+    if start >= len(body):
+        raise WireFault("client", "messages", f"{len(body)} bytes", "an Arrow IPC stream behind the options")
+    if any(body[at:start]):
+        raise WireFault("client", "padding", bytes(body[at:start]), "zero bytes up to a multiple of 8")
+    return PublishRequest(_decode_name(name), options, [], None, body[start:])
+
+
+def _options(body: bytes | memoryview, at: int) -> tuple[bytes, int]:
+    """Return the options that begin with their length at a place, and where they end."""
+    (size,) = _U16.unpack_from(body, at)
+    if size > OPTIONS_BYTES_MAX:
+        raise WireFault("client", "options", f"{size} bytes", f"at most {OPTIONS_BYTES_MAX} bytes")
+    start = at + _U16.size
+    return bytes(body[start : start + size]), start + size
+
+
+def _no_head(body: bytes | memoryview) -> WireFault:
+    return WireFault("client", "topic", f"{len(body)} bytes", "a topic, options and messages")
 
 
 def _decode_name(name: bytes) -> str:
@@ -181,15 +206,6 @@ def _decode_name(name: bytes) -> str:
         return name.decode()
     except UnicodeDecodeError:
         raise WireFault("client", "topic", name, "UTF-8") from None
-
-
-def _decode_arrow(body: bytes, at: int) -> memoryview:
-    start = at + -at % 8
-    if start >= len(body):
-        raise WireFault("client", "messages", f"{len(body)} bytes", "an Arrow IPC stream behind the options")
-    if any(body[at:start]):
-        raise WireFault("client", "padding", body[at:start], "zero bytes up to a multiple of 8")
-    return memoryview(body)[start:]
 
 
 def encode_confirm(entries: Sequence[ConfirmEntry]) -> bytes:

@@ -1,20 +1,29 @@
 """Turns bytes from the other side into frames.
 
-Frames that came whole are slices of the bytes that were fed; a frame that comes in pieces is joined once. Memory is
-used as bytes arrive, never by what a header announces. After a broken rule the reader returns nothing more: `fault`
-says which rule, and the frames before it count.
+Frames that came whole are slices of the bytes that were fed; a small frame that comes in pieces is joined once. The
+rest of a large body is best read straight to where it belongs:
+
+    header ──► space() ──► read from the socket into it ──► arrived(count) ──► frames
+
+Memory is used as bytes arrive, never by what a header announces. After a broken rule the reader returns nothing more:
+`fault` says which rule, and the frames before it count.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from wherry.wire.native.codec.faults import Side, WireFault
-from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, NUMBER_MAX, RULES, Kind
+from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, NUMBER_MAX, RULES, Flag, Kind
+from wherry.wire.partial_body import GROWTH, PartialBody
 
-Frame: TypeAlias = tuple[int, int, int, bytes]
-"""The kind, flags, id and body of a frame. A plain tuple: it is made for each message."""
+LARGE_BYTES = 32 << 10
+"""A frame that is longer and did not come whole is read to memory of its own."""
+
+Frame: TypeAlias = tuple[int, int, int, Any]
+"""The kind, flags, id and body of a frame: bytes, or with the flag ARROW perhaps a `memoryview`. A plain tuple: it is
+made for each message."""
 
 _ALLOWED_IDS = {"zero": "0 in this kind of frame", "number": f"a number from 1 to {NUMBER_MAX}"}
 _IDS: Final = {"zero": (0, 0), "number": (1, NUMBER_MAX), "any": (0, NUMBER_MAX)}
@@ -42,7 +51,13 @@ class FrameReader:
         self.fault: WireFault | None = None
         """The rule that the other side broke; nothing is read after it."""
         self.partial_bytes = 0
-        """Bytes of an incomplete frame."""
+        """Bytes that an incomplete frame occupies."""
+        self.reads_large = False
+        """Whether the last whole frame was large: then the next one probably is, and is best read to its own memory."""
+        self._body: PartialBody | None = None
+        """A large body that is arriving."""
+        self._head = (0, 0, 0)
+        """The kind, flags and id of its frame."""
         self._parts: list[bytes] = []
         self._wanted = HEADER_BYTES
         """Bytes of the incomplete frame that must be there before it is worth looking at again."""
@@ -62,37 +77,72 @@ class FrameReader:
         if self.fault is not None:
             return []
         frames: list[Frame] = []
+        if self._body is not None:
+            data = self._fill(data, frames)
         if self._parts:
             self._parts.append(data)
             self.partial_bytes += len(data)
             if self.partial_bytes < self._wanted:
                 return []
-            data = self._complete(frames)
+            data, self._parts = b"".join(self._parts), []
         try:
             at = self._read(data, frames)
         except WireFault as fault:
             self.fault, self._parts, self.partial_bytes = fault, [], 0
             return frames
-        self.partial_bytes = len(data) - at
-        if self.partial_bytes:
-            self._parts = [data[at:] if at else data]
+        rest = len(data) - at
+        if rest and self._wanted > LARGE_BYTES:
+            self._begin_body(memoryview(data)[at:])
+        elif self._body is None:
+            self.partial_bytes = rest
+            if rest:
+                self._parts = [data[at:] if at else data]
         return frames
 
-    def _complete(self, frames: list[Frame]) -> bytes:
-        """Join the parts of a frame, and add it if its header is known; return the bytes behind it."""
-        parts, self._parts = self._parts, []
-        if self._wanted == HEADER_BYTES:
-            return b"".join(parts)
-        start, last = parts[0], parts[-1]
-        _, kind, flags, _, number = HEADER.unpack_from(start)
-        cut = len(last) - (self.partial_bytes - self._wanted)
-        parts[0], parts[-1] = start[HEADER_BYTES:], last[:cut]
-        frames.append((kind, flags, number, b"".join(parts)))  # the one copy of a large body
-        return last[cut:]
+    def space(self) -> memoryview | None:
+        """Return where the next bytes are to be written if a large body is arriving; then `arrived` is called."""
+        return None if self._body is None else self._body.space()
+
+    def arrived(self, count: int) -> list[Frame]:
+        """Note that `count` bytes were written to `space`; return the frame that they complete."""
+        body = self._body
+        assert body is not None
+        body.got += count
+        if body.is_whole:
+            self._body, self.partial_bytes, self.reads_large = None, 0, True
+            self._wanted = HEADER_BYTES
+            kind, flags, number = self._head
+            whole = memoryview(body.take())
+            return [(kind, flags, number, whole if flags & Flag.ARROW else bytes(whole))]
+        if body.got == body.room:
+            body.grow(body.next_room(GROWTH))
+            self.partial_bytes = body.room
+        return []
+
+    def _begin_body(self, data: memoryview) -> None:
+        """Begin a large body whose header and first bytes came."""
+        length, kind, flags, _, number = HEADER.unpack_from(data)
+        here = len(data) - HEADER_BYTES
+        self._head = kind, flags, number
+        self._body = body = PartialBody(length)
+        body.grow(body.next_room(GROWTH, here))
+        body.space()[:here] = data[HEADER_BYTES:]
+        body.got = here
+        self.partial_bytes = body.room
+
+    def _fill(self, data: bytes, frames: list[Frame]) -> bytes:
+        """Write bytes to the large body that is arriving, and add its frame if that is whole; return what is left."""
+        at = 0
+        while at < len(data) and (space := self.space()) is not None:
+            count = min(len(space), len(data) - at)
+            space[:count] = data[at : at + count]
+            frames += self.arrived(count)
+            at += count
+        return data[at:]
 
     def _read(self, data: bytes, frames: list[Frame]) -> int:
         """Add whole frames to a list; return where the first one that is not whole begins."""
-        at, end, words = 0, len(data), self._words
+        at, end, length, words = 0, len(data), 0, self._words
         while end - at >= HEADER_BYTES:
             length, word, number = _WORDS.unpack_from(data, at)
             allowed = words.get(word)
@@ -109,6 +159,8 @@ class FrameReader:
             frames.append((kind, flags, number, data[start:stop]))
             at = stop
         self._wanted = HEADER_BYTES
+        if at:
+            self.reads_large = length > LARGE_BYTES
         return at
 
     def _refuse(self, length: int, kind: int, flags: int, reserved: int, number: int) -> NoReturn:

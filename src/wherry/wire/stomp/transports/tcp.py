@@ -12,7 +12,7 @@ from typing import cast
 
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
-from wherry.wire.fairness import FairProtocol
+from wherry.wire.fair_protocol import FairProtocol
 from wherry.wire.listener import Clock, Connected, Listener
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.session import Session

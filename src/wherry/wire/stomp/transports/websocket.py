@@ -25,7 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.fairness import FairProtocol
+from wherry.wire.fair_protocol import FairProtocol
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.session import Session

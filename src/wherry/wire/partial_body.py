@@ -1,4 +1,4 @@
-"""A body of known length as it arrives: its memory grows with the bytes received, not with the length announced.
+"""A body of known length as it arrives, on any wire: memory by the bytes received, not by the length announced.
 
     announced 20 MB:   4 KiB ─► 32 KiB ─► 256 KiB ─► 2 MiB ─► 16 MiB ─► 20 MB
                                           each step once the one before is full
@@ -10,8 +10,6 @@ way. Where memory is short the steps are smaller. A client that announces much a
 from __future__ import annotations
 
 import pyarrow as pa
-
-from wherry.wire.http.protocol.message import Bytes
 
 FIRST_BYTES = 4 << 10
 """Size of the first buffer of a body."""
@@ -29,7 +27,7 @@ class PartialBody:
     def __init__(self, length: int) -> None:
         self.length = length
         self.got = 0
-        self._buffer: Bytes = b""
+        self._buffer: pa.Buffer | bytearray = bytearray()
         self._view = memoryview(b"")
 
     @property
@@ -48,7 +46,7 @@ class PartialBody:
 
     def grow(self, room: int) -> None:
         """Allocate a buffer of `room` bytes, and copy the received bytes into it."""
-        buffer: Bytes = pa.allocate_buffer(room) if room > POOLED_BYTES else bytearray(room)
+        buffer = pa.allocate_buffer(room) if room > POOLED_BYTES else bytearray(room)
         view = memoryview(buffer).cast("B")
         view[: self.got] = self._view[: self.got]
         self._buffer, self._view = buffer, view
@@ -57,7 +55,7 @@ class PartialBody:
         """Return where the next bytes of the body are to be written."""
         return self._view[self.got :]
 
-    def take(self) -> Bytes:
+    def take(self) -> pa.Buffer | bytearray:
         """Return the whole body."""
         assert self.is_whole
         return self._buffer
