@@ -22,11 +22,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
-
-if TYPE_CHECKING:
-    from wherry.wire.fair_protocol import FairProtocol
 
 BUDGET_S, ALONE_S, STRANGER_S, BRIEF_S = 0.001, 0.02, 0.00025, 0.00025
 """A budget beside other connections, alone, of a stranger, and while a light client is served.
@@ -115,6 +112,17 @@ class SharedBudget:
         self._left_s = max(-self._most_s, self._left_s - spent_s)
 
 
+class Stranger(Protocol):
+    """A connection that is being read before its client has logged in."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether that is still so."""
+
+    def give_way(self) -> None:
+        """Stop reading, and wait in line."""
+
+
 class FairLoop:
     """What the connections of one event loop share: their budgets, and the line in which they wait."""
 
@@ -126,7 +134,7 @@ class FairLoop:
         """Callbacks of waiting connections after login, and of waiting strangers."""
         self.strangers = SharedBudget(STRANGERS_SHARE, STRANGERS_S)
         self.unqueued = SharedBudget(UNQUEUED_SHARE, UNQUEUED_S)
-        self.read_strangers: dict[FairProtocol, None] = {}
+        self.read_strangers: dict[Stranger, None] = {}
         """Strangers that are being read; in the order in which they connected."""
         self._is_scheduled = False
         self._last: object = None
