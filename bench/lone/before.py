@@ -20,7 +20,12 @@ from bench.measuring import Measured, disk, progress
 from bench.peers.peer import Peer
 from bench.peers.wherry import WherryNode
 
-COUNTS = {"batches": 500_000, "messages": 200_000}
+FLOWS: dict[str, tuple[int, int | None]] = {
+    "lone": (3_000, 1_000),
+    "batches": (500_000, None),
+    "messages": (200_000, None),
+}
+"""Messages, and how many a second: None for as fast as it goes."""
 
 
 def sources() -> Path:
@@ -38,7 +43,7 @@ class WherryBefore(WherryNode):
 
 
 def figures(scale: int) -> list[Figure]:
-    """Measure batches, and message by message, now and before; nothing where no commit is named."""
+    """Measure each flow, now and before; nothing where no commit is named."""
     commit = os.environ.get("BEFORE")
     if not commit:
         progress("lone.before: left out, no commit is named (BEFORE=<commit>)")
@@ -46,18 +51,21 @@ def figures(scale: int) -> list[Figure]:
     _unpack(commit)
     result: list[Figure] = []
     with Servers() as servers:
-        for case, count in COUNTS.items():
+        for case, (count, rate) in FLOWS.items():
             contenders = {
-                "now": Contender(WherryNode, _by_worker(case, count // scale, None)),
-                commit: Contender(WherryBefore, _by_worker(case, count // scale, str(sources()))),
+                "now": Contender(WherryNode, _by_worker(case, count // scale, rate, None)),
+                commit: Contender(WherryBefore, _by_worker(case, count // scale, rate, str(sources()))),
             }
             found = in_turn(servers, f"lone.before, {case}", contenders, scale)
             result += compared(f"before.{case}", "now", found, contenders)
     return result
 
 
-def _by_worker(case: str, count: int, before: str | None) -> Callable[[Peer], Measured]:
-    return lambda peer: flow.measured(flow.sides("bench.worker", case, peer.port, count, before=before), count, peer)
+def _by_worker(case: str, count: int, rate: int | None, before: str | None) -> Callable[[Peer], Measured]:
+    paced = () if rate is None else (rate,)
+    return lambda peer: flow.measured(
+        flow.sides("bench.worker", case, peer.port, count, *paced, before=before), count, peer
+    )
 
 
 def _unpack(commit: str) -> None:

@@ -65,6 +65,9 @@ class Writer(Protocol):
     file_bytes: int
     """The unit in which `trim` frees space. Until a whole unit can be freed, essential entries need reserved space."""
 
+    syncs: bool
+    """Whether an append waits for a medium, so that one for two entries is cheaper than two."""
+
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
         """Return None if `new_bytes` in `entries` entries can certainly be appended, else how many bytes can.
 

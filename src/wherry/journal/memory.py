@@ -60,6 +60,7 @@ class MemoryWriter:
         self.last = engine.last
         self.entry_bytes_max = engine.entry_bytes_max
         self.reserve_bytes = self.file_bytes = 0
+        self.syncs = False
 
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
         """See `Writer.admit`. Entries have no overhead here."""

@@ -325,7 +325,7 @@ class Consumer:
         While a sync is under way it does: what comes until its end goes out together.
         """
         shard, subscription = self._shard, self._subscription
-        if shard.committer.submitted > shard.committer.durable or not taker.may_take():
+        if shard.committer.is_writing or not taker.may_take():
             return False
         try:
             leases = self._lease(messages, bytes_max)
@@ -338,7 +338,10 @@ class Consumer:
             shard.waiters.wake()  # the look may have found that messages are due for others
             return True
         shard.wake_housekeeper_by(leases[0].deadline_ms)
-        delivery, _ = self._as_rows(leases) or self._as_columns(leases)
+        delivery, gate = self._as_rows(leases) or self._as_columns(leases)
+        if gate > shard.committer.durable:  # they came by what was due before the lease, and are not on disk yet
+            delivery.take_back()
+            return False
         shard.handed(subscription.topic, leases)
         taker.take(self._counted(delivery, shard.clock.wall_us()))
         if len(subscription.nonempty):

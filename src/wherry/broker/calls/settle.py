@@ -231,6 +231,7 @@ class Settler:
         now = self._prepare()
         steps: list[AnyOp] = []
         decided: list[_Call] = []
+        leases: list[Lease] = []
         count = 0
         for call in calls:
             mark, known = ending.mark(), len(steps)
@@ -245,6 +246,7 @@ class Settler:
                 continue
             for lease, rows in held:
                 count += len(lease if rows is None else rows)
+                leases.append(lease)
             decided.append(call)
         if not decided:
             return []
@@ -258,8 +260,27 @@ class Settler:
         for call in decided:
             if call.applied is not None:
                 call.applied()
-        shard.committer.when_durable(position, partial(self._durable, decided))
+        can_wait = self._can_wait(decided, leases)
+        if can_wait:
+            shard.committer.may_wait(position)
+        shard.committer.when_durable(position, partial(self._durable, decided), can_wait=can_wait)
         return []
+
+    def _can_wait(self, calls: list[_Call], leases: list[Lease]) -> bool:
+        """Return whether calls are acks of consumers that hold no other message, and for which none waits.
+
+        Then no consumer is slowed down if the answer waits until there are messages again (`commit/delay`).
+        """
+        subscriptions = self._shard.state.subscriptions
+        for call in calls:
+            if call.step is not settling.ack:
+                return False
+        for lease in leases:
+            subscription = subscriptions[lease.subscription]
+            consumer = subscription.consumers.get(lease.consumer)
+            if len(subscription.nonempty) or (consumer is not None and consumer.unsettled_messages):
+                return False
+        return True
 
     def _commit(self, steps: list[AnyOp], at_us: int) -> int:
         """Write and apply operations as one entry, by the planned way if they are one ack; return its position."""

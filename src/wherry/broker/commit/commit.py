@@ -2,6 +2,9 @@
 
 State is changed when an entry is submitted, before it is durable; that is safe because nothing leaves the broker
 before its position is durable (`wait`). If the journal fails, the state is discarded with the broker.
+
+Entries are written at the end of the turn. A group is delayed for a moment if all of it can wait (`may_wait`) and no
+caller needs it sooner: any entry that cannot wait, and any `wait`, ends the delay.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from wherry.broker.commit.delay import DELAY_S, CommitDelay
 from wherry.broker.commit.turn import Phase, Turn
 from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge, Writer
 from wherry.model import errors
@@ -60,6 +65,12 @@ class Committer:
         self._room: asyncio.Future[None] | None = None
         self._average_bytes = 0.0
         """Bytes of a group, by a running average."""
+        self._delay = CommitDelay()
+        self._can_wait_to = 0
+        """All entries that are not written yet can wait, up to this position."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends the delay of what is queued."""
+        self._context = copy_context()  # of the broker: the task of the caller may end before the delay
         self.pending_bytes = 0
         self.submitted = writer.last
         self.durable = writer.last
@@ -78,10 +89,21 @@ class Committer:
         self.submitted += 1
         self._pending.append((parts, size))
         self.pending_bytes += size
-        if self._task is None and not self._is_scheduled:
-            self._is_scheduled = True
-            self._turn.at_end(Phase.WRITE, self._write_soon)
+        self._schedule()
         return self.submitted
+
+    def may_wait(self, position: int) -> None:
+        """Note that the last entry, at `position`, may be delayed for company; called within the turn that submits it.
+
+        Only for an entry whose callers lose nothing by it; they pass `can_wait` to `when_durable`.
+        """
+        if max(self._can_wait_to, self.durable) == position - 1:
+            self._can_wait_to = position
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether an entry that cannot wait is queued, or being written."""
+        return self.submitted > self.durable and self._can_wait_to < self.submitted
 
     def check(self) -> None:
         """Raise the failure of the journal, if it failed."""
@@ -95,20 +117,24 @@ class Committer:
         while position > self.durable:
             if self.failure is not None:
                 raise self.failure
+            self._hurry()
             waiter = asyncio.get_running_loop().create_future()  # its own: this caller can be cancelled alone
             self._waiters.append((position, partial(_wake, waiter)))
             await waiter
 
-    def when_durable(self, position: int, call: WhenDurable) -> None:
+    def when_durable(self, position: int, call: WhenDurable, *, can_wait: bool = False) -> None:
         """Call once everything up to `position` is durable, or the journal failed; at once if that is so already.
 
-        `call` must not raise: it runs within the step that ends the sync, before other callers go on.
+        `call` must not raise: it runs within the step that ends the sync, before other callers go on. Unless it can
+        wait, what is queued is not delayed.
         """
         if position <= self.durable:
             call(None)
         elif self.failure is not None:
             call(self.failure)
         else:
+            if not can_wait:
+                self._hurry()
             self._waiters.append((position, call))
 
     def is_full(self) -> bool:
@@ -123,11 +149,42 @@ class Committer:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
+    def _schedule(self) -> None:
+        if self._task is None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._turn.at_end(Phase.WRITE, self._write_soon)
+
+    def _hurry(self) -> None:
+        """Have what is queued written at the end of this turn: a caller needs it."""
+        self._can_wait_to = 0
+        if self._timer is not None:
+            self._schedule()
+
+    def _is_delayed(self) -> bool:
+        """Return whether what is queued waits for company, and begin its delay if need be."""
+        if self._can_wait_to < self.submitted or self.closing or not self._writer.syncs:
+            return False
+        if self._timer is None and self._delay.may_begin():
+            self._timer = asyncio.get_running_loop().call_later(DELAY_S, self._delay_is_over, context=self._context)
+        return self._timer is not None
+
+    def _delay_is_over(self) -> None:
+        self._end_delay(in_vain=True)
+        self._can_wait_to = 0
+        self._write_soon()
+
+    def _end_delay(self, *, in_vain: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._delay.ended(in_vain=in_vain)
+
     def _write_soon(self) -> None:
         """Write what is queued: within this call if the writer can, else in a task that waits for the disk."""
         self._is_scheduled = False
-        if self._task is not None or self.failure is not None:
+        if self._task is not None or self.failure is not None or self._is_delayed():
             return
+        self._end_delay(in_vain=False)
         try:
             while self._pending and self._write_at_once():
                 pass
@@ -209,6 +266,7 @@ class Committer:
         if self.failure is not None:
             return
         self.failure = fault
+        self._end_delay(in_vain=False)
         waiters, self._waiters = self._waiters, []
         for _, call in waiters:
             call(fault)

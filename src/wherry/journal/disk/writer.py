@@ -57,6 +57,7 @@ class DiskWriter:
         self, files: Files, layout: Layout, kept: list[JournalFile], file: File, last: int, spares: Spares
     ) -> None:
         self.last = last
+        self.syncs = True
         self.entry_bytes_max = layout.entry_bytes_max
         self.reserve_bytes = layout.reserve_bytes
         self.file_bytes = layout.file_bytes

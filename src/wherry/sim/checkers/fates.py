@@ -100,7 +100,10 @@ class _Evidence:
         never = float("inf")
         possible = True
         if fate == "settled":
-            possible = all(self._acked.get(place, never) <= end for place in places)
+            acked = [self._acked.get(place, never) <= end for place in places]
+            # It may have expired for all subscriptions, and have come again for those that had a dead letter of it.
+            came_again = sent.expires_ms is not None and self._redriven[sent.topic] <= end
+            possible = all(acked) or (came_again and any(acked))
         elif fate == "dead":  # a redriven message may have been settled since; a transient one is lost with a restart
             possible = sent.name in self._buried or self._redriven[sent.topic] < never or not sent.persistent
         elif fate == "cancelled":

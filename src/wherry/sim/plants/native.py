@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wherry.broker.calls.consumer import Consumer
+from wherry.broker.commit.commit import Committer
 from wherry.broker.commit.gathering import Submission
 from wherry.client.native import session as client_session
 from wherry.client.native import stream as client_stream
@@ -240,6 +241,11 @@ def serve_the_body_before() -> Any:
     return patched(http.Connection, "_start_call", make)
 
 
+def delay_without_end() -> Any:
+    """Never write an ack that waits for company, unless company comes."""
+    return patched(Committer, "_delay_is_over", lambda _: lambda self: None)
+
+
 NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "confirm a native publish before the sync": (confirm_before_the_sync, 0, ("nobody_loses",)),
     "confirm one too far": (confirm_one_too_far, 1, ("confirmed_in_place",)),
@@ -257,6 +263,7 @@ NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget the beginning of a body": (forget_the_beginning_of_a_body, 1, ("rules_kept",)),
     "lose the beginning of a head": (lose_the_beginning_of_a_head, 1, ("rules_kept",)),
     "serve the body before": (serve_the_body_before, 1, ("confirmed_in_place", "nobody_loses")),
+    "delay without end": (delay_without_end, 0, ("Runaway",)),
     "ack the neighbour": (ack_the_neighbour, 2, ("nobody_loses", "acked_stays_acked")),
 }
 """Each bug, the first seed that shows it in the run with HTTP and the native wire, and the checkers that find it."""

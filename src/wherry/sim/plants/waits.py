@@ -98,8 +98,8 @@ def unwaited(place: Wait) -> Iterator[None]:
         return hasty
 
     def make_call(when: Any) -> Any:
-        def hasty(self: Committer, position: int, call: WhenDurable) -> None:
-            when(self, 0 if is_here() else position, call)
+        def hasty(self: Committer, position: int, call: WhenDurable, *, can_wait: bool = False) -> None:
+            when(self, 0 if is_here() else position, call, can_wait=can_wait)
 
         return hasty
 
