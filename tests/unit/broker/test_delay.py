@@ -36,11 +36,12 @@ class Writes:
         self.counted = writer.counted
         self.made = Committer(writer, lambda fault: None, Turn())
         self.answers: list[WherryError | None] = []
+        self.has_work = True
 
     def submit(self, *, can_wait: bool) -> int:
         position = self.made.submit([b"entry"], 5)
         if can_wait:
-            self.made.may_wait(position)
+            self.made.may_wait(position, lambda: self.has_work)
         self.made.when_durable(position, self.answers.append, can_wait=can_wait)
         return position
 
@@ -67,6 +68,21 @@ def test_an_entry_that_can_wait_is_written_with_the_next_one_that_cannot():
         assert writes.made.is_writing
         await turns()
         assert (writes.counted, writes.answers) == ([2], [None, None])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_a_delay_is_in_vain_unless_what_ended_it_gave_the_client_work(has_work):
+    async def main() -> None:
+        writes = Writes()
+        writes.has_work = has_work
+        for _ in range(2):
+            writes.submit(can_wait=True)
+            await turns()
+            writes.submit(can_wait=False)
+            await turns()
+        assert writes.counted == ([2, 2] if has_work else [2, 1, 1])
 
     asyncio.run(main())
 

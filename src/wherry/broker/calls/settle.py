@@ -262,7 +262,7 @@ class Settler:
                 call.applied()
         can_wait = self._can_wait(decided, leases)
         if can_wait:
-            shard.committer.may_wait(position)
+            shard.committer.may_wait(position, partial(self._has_messages, leases[-1].subscription))
         shard.committer.when_durable(position, partial(self._durable, decided), can_wait=can_wait)
         return []
 
@@ -281,6 +281,11 @@ class Settler:
             if len(subscription.nonempty) or (consumer is not None and consumer.unsettled_messages):
                 return False
         return True
+
+    def _has_messages(self, number: int) -> bool:
+        """Return whether messages wait in a subscription."""
+        subscription = self._shard.state.subscriptions.get(number)
+        return subscription is not None and bool(len(subscription.nonempty))
 
     def _commit(self, steps: list[AnyOp], at_us: int) -> int:
         """Write and apply operations as one entry, by the planned way if they are one ack; return its position."""

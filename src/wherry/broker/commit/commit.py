@@ -68,6 +68,8 @@ class Committer:
         self._delay = CommitDelay()
         self._can_wait_to = 0
         """All entries that are not written yet can wait, up to this position."""
+        self._has_work: Callable[[], bool] = lambda: False
+        """Whether the last client whose entry waits has messages by now, and so would have lost nothing."""
         self._timer: asyncio.TimerHandle | None = None
         """Ends the delay of what is queued."""
         self._context = copy_context()  # of the broker: the task of the caller may end before the delay
@@ -92,17 +94,18 @@ class Committer:
         self._schedule()
         return self.submitted
 
-    def may_wait(self, position: int) -> None:
+    def may_wait(self, position: int, has_work: Callable[[], bool]) -> None:
         """Note that the last entry, at `position`, may be delayed for company; called within the turn that submits it.
 
-        Only for an entry whose callers lose nothing by it; they pass `can_wait` to `when_durable`.
+        Only for an entry whose callers have nothing to do; they pass `can_wait` to `when_durable`. `has_work` returns
+        whether the entry that ended the delay gave them something: else the delay was in vain.
         """
         if max(self._can_wait_to, self.durable) == position - 1:
-            self._can_wait_to = position
+            self._can_wait_to, self._has_work = position, has_work
 
     @property
     def is_writing(self) -> bool:
-        """Whether an entry that cannot wait is queued, or being written."""
+        """Whether an entry that cannot wait is queued, or written by the loop."""
         return self.submitted > self.durable and self._can_wait_to < self.submitted
 
     def check(self) -> None:
@@ -162,7 +165,7 @@ class Committer:
 
     def _is_delayed(self) -> bool:
         """Return whether what is queued waits for company, and begin its delay if need be."""
-        if self._can_wait_to < self.submitted or self.closing or not self._writer.syncs:
+        if not self._pending or self._can_wait_to < self.submitted or self.closing or not self._writer.syncs:
             return False
         if self._timer is None and self._delay.may_begin():
             self._timer = asyncio.get_running_loop().call_later(DELAY_S, self._delay_is_over, context=self._context)
@@ -184,7 +187,8 @@ class Committer:
         self._is_scheduled = False
         if self._task is not None or self.failure is not None or self._is_delayed():
             return
-        self._end_delay(in_vain=False)
+        if self._timer is not None:
+            self._end_delay(in_vain=not self._has_work())
         try:
             while self._pending and self._write_at_once():
                 pass

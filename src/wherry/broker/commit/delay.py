@@ -1,12 +1,12 @@
 """Decides whether a group of entries that can wait is delayed, so that it shares a sync with the next entry.
 
-An ack can wait while its consumer has nothing else to do: it holds no message, and none waits for it. What gives it
-something to do, a publish, is an entry that cannot wait, and ends the delay. So the consumer loses nothing, and two
-entries are one write and one sync, and the answer travels with the next message. PostgreSQL calls it `commit_delay`.
+An ack can wait while its consumer has no message to work on: it holds none, and none waits for it. The publish that
+brings the next message is an entry that cannot wait, and ends the delay: two entries are one write and one sync, and
+the answer travels with the message. PostgreSQL calls it `commit_delay`.
 
-A client may have to do something else after the answer. So a delay has a bound, and a delay that ended without company
-is in vain: after it 2 groups are not delayed, after the next 4, up to 256. A client that waits for each of its acks and
-then publishes notices two or three in a thousand.
+A client may have to do something else after the answer. So a delay has a bound; and a delay that ended without a
+message for that client is in vain, also if another client's entry ended it. After it 2 groups are not delayed, after
+the next 4, up to 256. A client that waits for each of its acks and then does something else notices four in a thousand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DELAY_S = 0.003
 """How long a group waits at most, within a millisecond: a flow of a few hundred messages a second finds company."""
 
 VAIN_MAX = 8
-"""After more delays in vain no more groups are skipped than after so many: 256."""
+"""Delays in vain, one after the other, after which the number of groups that are skipped grows no further: 256."""
 
 
 class CommitDelay:

@@ -112,12 +112,14 @@ class Connection(FairProtocol):
         """Send chunks in one write."""
         if self._transport.is_closing():
             return
+        size = chunk_bytes(chunks)
         if len(chunks) == 1:
             self._transport.write(chunks[0])
-        elif (size := chunk_bytes(chunks)) <= JOINED_BYTES:
+        elif size <= JOINED_BYTES:
             self._transport.write(b"".join(chunks))
         else:
             self._transport.writelines(chunks)
+        if size > JOINED_BYTES:
             self._budget.note_bulk(size)
 
     def waiting_bytes(self) -> int:

@@ -83,7 +83,7 @@ class Session:
         self.heartbeat_s = 0.0
         self.reads_arrow = False
         self.streams: dict[int, PushStream] = {}
-        self._reader = FrameReader("client")
+        self._reader = FrameReader("client", is_roomy=shared.is_roomy)
         self._outgoing = Outgoing(shared.broker.at_end_of_turn, self._write, self._after_write)
         self._publishing = Publishing(shared.broker, shared.intake, self, shared.spawn)
         self._settles = Settles(shared.broker.settler, self)

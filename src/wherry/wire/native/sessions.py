@@ -93,6 +93,10 @@ class Sessions:
         self.cut_off_counts[why] += 1
         self.cut_offs.append(CutOffSession(self.broker.now_ms(), session.peer, session.user, why, detail))
 
+    def is_roomy(self, size: int) -> bool:
+        """Return whether `size` more bytes of incomplete frames leave half of their memory free."""
+        return self.partial_bytes + size <= self.bounds.held_bytes // 2
+
     def check_partial(self) -> None:
         """Cut off the client with the most bytes of an incomplete frame, if memory is short."""
         if self.partial_bytes > self.bounds.held_bytes:

@@ -27,8 +27,9 @@ from wherry.wire.native.codec.frames import Chunk
 from wherry.wire.native.delivering import frames_of
 from wherry.wire.native.settling import broker_fault
 
-PUSH_MESSAGES, PUSH_BYTES = 4_000, 1 << 20
-"""Most messages and bytes that a stream pulls at a time; one message may be larger."""
+PUSH_MESSAGES, PUSH_ROWS, PUSH_BYTES = 4_000, 1_000, 1 << 20
+"""Most messages that a stream pulls at a time: as columns, and as rows, which are written one by one, for a client that
+does not read columns; and most bytes. One message may be larger."""
 
 PUSHES_AT_ONCE = 4
 """Pushes of rows in one turn: after a push of few messages the next pull most likely waits."""
@@ -173,7 +174,8 @@ class PushStream:
         assert self.consumer is not None
         await self._has_credit.wait()
         await self._session.room()
-        delivery = await self.consumer.pull(PUSH_MESSAGES, bytes_max=PUSH_BYTES, wait_ms=None, taker=self)
+        most = PUSH_MESSAGES if self._session.reads_arrow else PUSH_ROWS
+        delivery = await self.consumer.pull(most, bytes_max=PUSH_BYTES, wait_ms=None, taker=self)
         if len(delivery):
             self._send(delivery)
         self._pushes += 1

@@ -124,7 +124,7 @@ async def test_a_client_that_does_not_read_gets_no_more_messages_and_is_not_read
 
 @pytest.mark.rows("Q2")
 def test_a_client_that_does_not_read_gets_one_push_however_many_partitions_have_messages(monkeypatch):
-    monkeypatch.setattr(streams, "PUSH_MESSAGES", 1)
+    monkeypatch.setattr(streams, "PUSH_ROWS", 1)
 
     @in_memory()
     async def run(world: NativeWorld):
@@ -227,13 +227,21 @@ async def test_too_many_rows_are_refused_and_too_long_a_frame_ends_the_connectio
 async def test_the_client_with_the_most_of_an_incomplete_frame_is_cut_off(world: NativeWorld):
     small, large = await world.client(), await world.client()
     head = HEADER.pack(1 << 20, Kind.PUBLISH, 0, 0, 7)
-    large.write(head + bytes(5_000))  # has room for 40,000
-    small.write(head + bytes(10))
+    large.write(head + bytes(24_000))  # has room for twice as much
     assert not large.is_closed
-    small.write(bytes(FIRST_BYTES))
+    small.write(head + bytes(10))
     await large.until(lambda: large.is_closed)
     assert not small.is_closed
-    assert world.sessions.partial_bytes == small.session.partial_bytes
+    assert world.sessions.partial_bytes == small.session.partial_bytes == FIRST_BYTES
+
+
+@in_memory(bounds=Bounds(held_bytes=1_000_000))
+async def test_clients_with_large_frames_take_smaller_steps_where_memory_is_short(world: NativeWorld):
+    clients = [await world.client() for _ in range(10)]
+    for client in clients:
+        client.write(HEADER.pack(1 << 20, Kind.PUBLISH, 0, 0, 7) + bytes(20_000))
+    assert not any(client.is_closed for client in clients), "200,000 bytes came, eight times as much would be too much"
+    assert 200_000 <= world.sessions.partial_bytes < 1_000_000
 
 
 @in_memory(bounds=Bounds(hello_s=10))

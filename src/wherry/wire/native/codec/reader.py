@@ -5,18 +5,19 @@ rest of a large body is best read straight to where it belongs:
 
     header ──► space() ──► read from the socket into it ──► arrived(count) ──► frames
 
-Memory is used as bytes arrive, never by what a header announces. After a broken rule the reader returns nothing more:
-`fault` says which rule, and the frames before it count.
+Memory is used as bytes arrive, in steps, never by what a header announces; the steps are smaller where memory is short.
+After a broken rule the reader returns nothing more: `fault` says which rule, and the frames before it count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from wherry.wire.native.codec.faults import Side, WireFault
 from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, NUMBER_MAX, RULES, Flag, Kind
-from wherry.wire.partial_body import GROWTH, PartialBody
+from wherry.wire.partial_body import GROWTH, GROWTH_WHEN_SHORT, PartialBody
 
 LARGE_BYTES = 32 << 10
 """A frame that is longer and did not come whole is read to memory of its own."""
@@ -45,9 +46,17 @@ class _Allowed(NamedTuple):
 class FrameReader:
     """Parses the bytes of one side into frames."""
 
-    def __init__(self, side: Side, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        side: Side,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        is_roomy: Callable[[int], bool] = lambda size: True,
+    ) -> None:
         self.side: Side = side
         """The side whose bytes are read."""
+        self._is_roomy = is_roomy
+        """Whether there is memory for so many more bytes than have arrived."""
         self.fault: WireFault | None = None
         """The rule that the other side broke; nothing is read after it."""
         self.partial_bytes = 0
@@ -112,11 +121,10 @@ class FrameReader:
             self._body, self.partial_bytes, self.reads_large = None, 0, True
             self._wanted = HEADER_BYTES
             kind, flags, number = self._head
-            whole = memoryview(body.take())
+            whole = memoryview(body.take()).cast("B")
             return [(kind, flags, number, whole if flags & Flag.ARROW else bytes(whole))]
         if body.got == body.room:
-            body.grow(body.next_room(GROWTH))
-            self.partial_bytes = body.room
+            self._grow(body)
         return []
 
     def _begin_body(self, data: memoryview) -> None:
@@ -125,17 +133,23 @@ class FrameReader:
         here = len(data) - HEADER_BYTES
         self._head = kind, flags, number
         self._body = body = PartialBody(length)
-        body.grow(body.next_room(GROWTH, here))
+        self._grow(body, here)
         body.space()[:here] = data[HEADER_BYTES:]
         body.got = here
-        self.partial_bytes = body.room
+
+    def _grow(self, body: PartialBody, coming: int = 0) -> None:
+        room = body.next_room(GROWTH, coming)
+        if not self._is_roomy(room):
+            room = body.next_room(GROWTH_WHEN_SHORT, coming)
+        body.grow(room)
+        self.partial_bytes = room
 
     def _fill(self, data: bytes, frames: list[Frame]) -> bytes:
         """Write bytes to the large body that is arriving, and add its frame if that is whole; return what is left."""
-        at = 0
+        at, view = 0, memoryview(data)
         while at < len(data) and (space := self.space()) is not None:
             count = min(len(space), len(data) - at)
-            space[:count] = data[at : at + count]
+            space[:count] = view[at : at + count]
             frames += self.arrived(count)
             at += count
         return data[at:]
