@@ -285,6 +285,27 @@ def test_a_call_that_fails_again_stays_and_is_tried_again(tmp_path):
     run(main)
 
 
+def test_resends_begin_when_the_process_that_had_the_folder_open_is_gone(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("wherry.service.lost.resending.FAULT_PAUSE_S", 0.01)
+    done = asyncio.Event()
+
+    async def send(call):
+        done.set()
+
+    async def main():
+        async with LostLog(tmp_path / "lost") as other, LostLog(tmp_path / "lost") as log:
+            await other.keep(lost_call(resend=True))
+            running = asyncio.create_task(Resending(log, send, lambda service: True).run())
+            while "cannot be sent again" not in caplog.text:  # noqa: ASYNC110  nothing signals it
+                await asyncio.sleep(0.01)
+            await other.close()
+            await done.wait()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(main)
+
+
 @pytest.mark.rows("P16")
 def test_a_call_is_sent_again_if_that_is_asked_for_later(tmp_path):
     done = asyncio.Event()

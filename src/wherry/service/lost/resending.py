@@ -59,7 +59,8 @@ class Resending:
 
     async def run(self) -> None:
         """Send calls again until this is cancelled; begin with those that an earlier process kept."""
-        await self._safely(self._load)
+        while not await self._safely(self._load):
+            continue
         while True:
             self._woken.clear()
             due = self._schedule.due(self._now(), self._is_there, UNDER_WAY_MAX)
@@ -88,12 +89,15 @@ class Resending:
         async with asyncio.timeout(SEND_S_MAX):
             await self._send(call)
 
-    async def _safely(self, work: Callable[..., Awaitable[None]], *given: str) -> None:
+    async def _safely(self, work: Callable[..., Awaitable[None]], *given: str) -> bool:
+        """Return whether this went well; after an error of the log, only when some time has passed."""
         try:
             await work(*given)
         except (WherryError, OSError) as fault:
             LOGGER.error("lost calls cannot be sent again: %s", fault)
             await asyncio.sleep(FAULT_PAUSE_S)
+            return False
+        return True
 
     def _kept(self, call: LostCall) -> None:
         self._schedule.add(call.name, call.service, self._now(), random.random())
