@@ -1,0 +1,1 @@
+"""Services: functions that peers offer each other and call directly, no broker between."""

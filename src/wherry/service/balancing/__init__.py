@@ -1,0 +1,1 @@
+"""Which instance of a service gets the next call: pure decisions, exchangeable, without a clock or chance."""

@@ -1,0 +1,155 @@
+"""Instances that fail are set aside and probed; works with every balancer.
+
+    in use ──3 failures in a row──► set aside ──pause over──► probed with one call ──answered──► in use
+                                        ▲                              │
+                                        └──────── twice the pause ◄── failed
+
+It never leaves a call without an instance: where all are set aside, the least bad one is tried. It never takes a
+session away from an instance that is in use.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from wherry.mesh.instance import Instance
+from wherry.service.balancing.balancer import Balancer, check_instances
+from wherry.service.balancing.fastest import Fastest
+from wherry.service.balancing.speeds import InstanceStatistics, Speeds
+
+FAILURES_IN_A_ROW = 3
+
+PAUSE_S = 0.5
+"""Before the first probe; doubled with each failure from then on."""
+
+PAUSE_S_MAX = 30.0
+
+PROBE_S_MAX = 60.0
+"""A probe whose end was not reported by then counts as lost, and another one is sent."""
+
+
+class _Failing:
+    """An instance whose last calls failed."""
+
+    __slots__ = ("due", "failures", "probed")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.due = 0.0  # when the next probe may be sent
+        self.probed = False
+
+
+class SetAside:
+    """A balancer that chooses among the instances in use, and measures all of them.
+
+    Parameters
+    ----------
+    balancer
+        What chooses among the instances in use.
+    """
+
+    def __init__(self, balancer: Balancer) -> None:
+        self._balancer = balancer
+        self._fastest = balancer if isinstance(balancer, Fastest) else None
+        self.speeds = self._fastest.speeds if self._fastest else Speeds()
+        self._instances: tuple[Instance, ...] = ()
+        self._there: dict[str, Instance] = {}
+        self._in_use: tuple[Instance, ...] = ()
+        self._failing: dict[str, _Failing] = {}
+        self._aside: dict[str, _Failing] = {}
+        self._due = 0.0  # the earliest of those that are set aside
+        self._chance = 0.5
+
+    @property
+    def sticky(self) -> bool:
+        """See `Balancer`."""
+        return self._balancer.sticky
+
+    def choose(self, instances: tuple[Instance, ...], *, session: str | None, chance: float, now: float) -> Instance:
+        """See `Balancer`."""
+        if instances is not self._instances or not instances:
+            self._follow(instances)
+        self._chance = chance
+        if not self._aside:
+            return self._balancer.choose(instances, session=session, chance=chance, now=now)
+        if self._balancer.sticky and session is not None:
+            return self._of_session(session, chance, now)
+        if now >= self._due:
+            for each in instances:
+                if self._probes(each, now):
+                    return each
+        if not self._in_use:
+            return min(instances, key=lambda each: (self._aside[each.id].failures, self._aside[each.id].due))
+        return self._balancer.choose(self._in_use, session=session, chance=chance, now=now)
+
+    def began(self, instance_id: str, now: float) -> None:
+        """See `Balancer`."""
+        self._balancer.began(instance_id, now)
+        if self._fastest is None:
+            self.speeds.began(instance_id, now)
+
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> None:
+        """See `Balancer`."""
+        self._balancer.ended(instance_id, now, seconds, ok)
+        if self._fastest is None:
+            self.speeds.ended(instance_id, now, seconds, ok)
+        if not ok:
+            self._failed(instance_id, now)
+        elif instance_id in self._failing:
+            del self._failing[instance_id]
+            if instance_id in self._aside:
+                del self._aside[instance_id]
+                self._sort()
+
+    def statistics(self, now: float) -> tuple[InstanceStatistics, ...]:
+        """Return what is known of each instance that was called."""
+        found = (self._fastest or self.speeds).statistics(now)
+        return tuple(msgspec.structs.replace(each, set_aside=each.id in self._aside) for each in found)
+
+    def _of_session(self, session: str, chance: float, now: float) -> Instance:
+        """Return the instance of a session; while that is set aside and not probed, its instance among the others."""
+        own = self._balancer.choose(self._instances, session=session, chance=chance, now=now)
+        if own.id not in self._aside or not self._in_use or self._probes(own, now):
+            return own
+        return self._balancer.choose(self._in_use, session=session, chance=chance, now=now)
+
+    def _probes(self, instance: Instance, now: float) -> bool:
+        """Return whether this call may go to the instance as its one probe, and note it."""
+        state = self._aside.get(instance.id)
+        if state is None or now < state.due:
+            return False
+        state.due = now + PROBE_S_MAX
+        state.probed = True
+        self._due = min(each.due for each in self._aside.values())
+        return True
+
+    def _failed(self, instance_id: str, now: float) -> None:
+        if instance_id not in self._there:
+            return
+        state = self._failing.setdefault(instance_id, _Failing())
+        # Calls that were under way when it was set aside say nothing new: only its probe makes the pause longer.
+        if instance_id in self._aside and not state.probed and self._in_use:
+            return
+        state.failures += 1
+        if state.failures < FAILURES_IN_A_ROW:
+            return
+        state.probed = False
+        pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(32, state.failures - FAILURES_IN_A_ROW))
+        state.due = now + pause * (0.5 + 0.5 * self._chance)
+        self._aside[instance_id] = state
+        self._sort()
+
+    def _follow(self, instances: tuple[Instance, ...]) -> None:
+        check_instances(instances)
+        before, self._there = self._there, {each.id: each for each in instances}
+        self._instances = instances
+        self.speeds.keep(self._there)
+        for known in (self._failing, self._aside):
+            # Another record of the same id: the process was started again, or moved.
+            for each in [each for each in known if self._there.get(each) != before.get(each)]:
+                del known[each]
+        self._sort()
+
+    def _sort(self) -> None:
+        self._in_use = tuple(each for each in self._instances if each.id not in self._aside)
+        self._due = min((each.due for each in self._aside.values()), default=0.0)
