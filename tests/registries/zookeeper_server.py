@@ -69,6 +69,10 @@ class ZooKeeper:
             self._process.kill()
             self._process = None
 
+    def wipe(self) -> None:
+        """Remove all data of a server that was killed."""
+        shutil.rmtree(self._folder / "data")
+
     def pause(self) -> None:
         """Let the server stand still."""
         assert self._process is not None

@@ -61,10 +61,10 @@ class Announcer:
         """Return the instances of a service that are announced."""
         return [key for key, content in self._wanted.items() if key[0] == service and content is not None]
 
-    async def settle(self) -> None:
-        """Bring ZooKeeper to what is wanted; raise the first error after all were tried."""
+    async def settle(self, only: Key | None = None) -> None:
+        """Bring ZooKeeper to what is wanted of all instances, or of one; raise the first error after all were tried."""
         failed: Exception | None = None
-        for key in list(self._unsure):
+        for key in [key for key in self._unsure if only in {None, key}]:
             content = self._wanted.get(key)
             try:
                 await (self._remove(key) if content is None else self._put(key, content))

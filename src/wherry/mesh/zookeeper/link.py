@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,6 +63,9 @@ class ZooKeeperLink:
         self._changed, self._watched = changed, watched
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._turn = threading.Lock()
+        """One of `close` and `renew` at a time: each stops the threads of kazoo, in a thread of its own."""
+        self._closed = False
         self._client = KazooClient(
             self._names,
             timeout=session_ms / 1_000,
@@ -85,13 +89,27 @@ class ZooKeeperLink:
 
     async def close(self) -> None:
         """End the session: its nodes are gone at once if ZooKeeper can be reached, else when the session expires."""
+        self._closed = True
         self._lost()
         await asyncio.to_thread(self._stop)
 
+    async def renew(self) -> None:
+        """Give up a session that is lost by all likelihood, and connect as a new client.
+
+        A server that lost its data refuses clients that saw more of it, and kazoo would try on with its old session.
+        """
+        await asyncio.to_thread(self._restart)
+
     def _stop(self) -> None:
-        with contextlib.suppress(WriterNotClosedException):  # it still tries to connect: the thread is a daemon
+        with self._turn, contextlib.suppress(WriterNotClosedException):  # it still connects; the thread is a daemon
             self._client.stop()
             self._client.close()
+
+    def _restart(self) -> None:
+        with self._turn, contextlib.suppress(WriterNotClosedException):  # the next time, then
+            if not self._closed and not self._client.connected:
+                self._client.stop()
+                self._client.start_async()
 
     async def children(self, path: str) -> list[str] | None:
         """Return the names of the nodes below a path, and watch them; None if there is no such path."""

@@ -60,7 +60,7 @@ class ZooKeeperRegistry:
     ) -> None:
         check.integer("session_ms", session_ms, 100, 3_600_000)
         self._start_s = check.integer("start_ms", start_ms, 1, 3_600_000) / 1_000
-        self._hold_s = max(session_ms, HOLD_MS_MIN) / 1_000
+        self._session_s, self._hold_s = session_ms / 1_000, max(session_ms, HOLD_MS_MIN) / 1_000
         paths = NodePaths(root)
         self._roster = Roster()
         self._link = ZooKeeperLink(hosts, session_ms, _checked_auth(auth), self._changed, self._watched)
@@ -70,7 +70,8 @@ class ZooKeeperRegistry:
         self._session_lost = False
         self._release: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._renewing: asyncio.Task[None] | None = None
+        self._started = self._closed = False
         self.sessions_lost = 0
         """How often a session ended, and with it the nodes of this process."""
 
@@ -93,8 +94,9 @@ class ZooKeeperRegistry:
         """Connect and read; raise `Unavailable` without a connection, `Unauthorized` if ZooKeeper refuses the user."""
         if self._closed:
             raise Closed("the registry is closed")
-        if self._task is not None:
+        if self._started:
             return
+        self._started = True
         self._link.open()
         try:
             async with asyncio.timeout(self._start_s):
@@ -107,6 +109,7 @@ class ZooKeeperRegistry:
             await self.close()
             raise
         self._task = asyncio.create_task(self._follow(), name="registry in ZooKeeper")
+        self._renewing = asyncio.create_task(self._renew(), name="sessions in ZooKeeper")
 
     async def announce(self, instance: Instance) -> None:
         """Announce an instance; without a connection it is announced as soon as there is one."""
@@ -115,7 +118,7 @@ class ZooKeeperRegistry:
             raise Closed("the registry is closed")
         self._announcer.announce(key, content)
         try:
-            await self._now()
+            await self._now(key)
         except Unauthorized:
             self._announcer.forget(key)
             raise
@@ -123,7 +126,7 @@ class ZooKeeperRegistry:
     async def withdraw(self, service: str, instance_id: str) -> None:
         """Withdraw an instance; without a connection its node goes with the session, or when there is a connection."""
         self._announcer.withdraw((service, instance_id))
-        await self._now()
+        await self._now((service, instance_id))
 
     async def close(self) -> None:
         """End the session, and with it the nodes of this process."""
@@ -132,19 +135,20 @@ class ZooKeeperRegistry:
         self._closed = True
         if self._release is not None:
             self._release.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._renewing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self._link.close()
 
-    async def _now(self) -> None:
-        """Bring ZooKeeper to what is wanted, if that is possible now; else it is done later."""
+    async def _now(self, key: Key) -> None:
+        """Bring ZooKeeper to what is wanted of an instance, if that is possible now; else it is done later."""
         if not self._link.connected:
             return
         try:
             async with self._one:
-                await self._announcer.settle()
+                await self._announcer.settle(key)
         except Unavailable:
             self._wake.set()
 
@@ -165,6 +169,15 @@ class ZooKeeperRegistry:
                     trace = None if isinstance(fault, Unauthorized | Unavailable) else fault
                     _log.warning("%s; what was known last stays", fault, exc_info=trace)
                 loop.call_later(AGAIN_S, self._wake.set)
+
+    async def _renew(self) -> None:
+        """Begin a new session when there was no connection for longer than a session lasts."""
+        down = False
+        while True:
+            await asyncio.sleep(self._session_s)
+            if down and not self._link.connected:
+                await self._link.renew()
+            down = not self._link.connected
 
     async def _step(self) -> None:
         """Announce what is not announced, and read what changed."""
