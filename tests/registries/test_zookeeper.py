@@ -131,14 +131,26 @@ def test_a_process_that_ends_withdraws_at_once(zookeeper, root):
     run(zookeeper, root, play)
 
 
-def test_the_next_process_with_an_id_takes_the_place_of_the_last(zookeeper, root):
+def test_of_two_processes_with_an_id_the_later_announcement_counts(zookeeper, root):
     async def play(reading, first, second):
         await first.announce(one(1))
         await second.announce(one(2))
-        await until(reading, lambda: urls(reading) == [f"{HOST}:2"])
-        await first.withdraw("billing", "a")  # it is no longer the node of its session
+        await until_urls(reading, [f"{HOST}:2"])
+        seen: list[list[str]] = []
+        reading.roster.watch(lambda _: seen.append(urls(reading)))
+        # A new session is no announcement, and a withdrawal is not of the node of another session.
+        await asyncio.to_thread(zookeeper.end_session, *first._link._client.client_id)
+        await until_true(lambda: first.sessions_lost == 1 and first.reachable)
         await first.announce(one(3, "b"))
-        await until(reading, lambda: urls(reading) == [f"{HOST}:2", f"{HOST}:3"])
+        await until_urls(reading, [f"{HOST}:2", f"{HOST}:3"])
+        before = created(zookeeper, root, "billing/a")
+        await first.withdraw("billing", "a")
+        assert created(zookeeper, root, "billing/a") == before
+        await first.withdraw("billing", "b")
+        await until_urls(reading, [f"{HOST}:2"])
+        await first.announce(one(4))
+        await until_urls(reading, [f"{HOST}:4"])
+        assert seen == [[f"{HOST}:2", f"{HOST}:3"], [f"{HOST}:2"], [f"{HOST}:4"]]
 
     run(zookeeper, root, play, 3)
 
@@ -151,19 +163,19 @@ def test_a_session_that_ended_is_replaced_and_its_instances_are_announced_anew(z
         session, password = client.client_id
         await asyncio.to_thread(zookeeper.end_session, session, password)
         await until_true(lambda: announcing.sessions_lost == 1 and announcing.reachable)
-        await until_true(lambda: owner(zookeeper, root, "billing/a") not in {None, session})
+        await until_true(lambda: created(zookeeper, root, "billing/a")[0] not in {0, session})
         await until(reading, lambda: urls(reading) == [f"{HOST}:1"])
         assert urls(announcing) == [f"{HOST}:1"]
 
     run(zookeeper, root, play, 2)
 
 
-def owner(server: ZooKeeper, root: str, node: str) -> int | None:
-    """Return the session that owns a node."""
+def created(server: ZooKeeper, root: str, node: str) -> tuple[int, int]:
+    """Return which session created a node and by which transaction, or zeros if it is not there."""
     client = server.client()
     try:
         found = client.exists(f"{root}/services/{node}")
-        return found and found.ephemeralOwner
+        return (found.ephemeralOwner, found.czxid) if found else (0, 0)
     finally:
         client.stop()
         client.close()

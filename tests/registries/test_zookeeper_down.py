@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.registries.announcing import Announcing
-from tests.registries.test_zookeeper import HOST, one, run
+from tests.registries.test_zookeeper import HOST, created, one, run
 from tests.registries.waiting import PATIENCE_S, until, until_true, until_urls, urls
 from tests.registries.zookeeper_server import ZooKeeper
 
@@ -85,6 +85,25 @@ def test_a_server_that_lost_its_data_gets_all_instances_again(server):
         assert (urls(reading), changes) == ([f"{HOST}:9"], [])
 
     run(server, "", play, 2)
+
+
+def test_a_new_session_takes_over_the_nodes_of_the_last_one_before_that_expires(server):
+    async def play(reading, announcing):
+        await announcing.announce(one(1))
+        await until_urls(reading, [f"{HOST}:1"])
+        seen: list[list[str]] = []
+        reading.roster.watch(lambda _: seen.append(urls(reading)))
+        server.kill()
+        await until_true(lambda: not reading.reachable and not announcing.reachable)
+        before = announcing._announcer._sessions[-1]
+        await announcing._link.renew()
+        server.start()
+        await until_true(lambda: created(server, "/wherry", "billing/a")[0] not in {0, before})
+        await announcing.announce(one(2, "b"))
+        await until_urls(reading, [f"{HOST}:1", f"{HOST}:2"])
+        assert seen == [[f"{HOST}:1", f"{HOST}:2"]]
+
+    run(server, "", play, 2, session_ms=10_000)
 
 
 def test_processes_find_the_server_again(server, tmp_path):

@@ -1,12 +1,14 @@
 """The nodes of the instances of this process: they are there, with their newest bytes, whenever there is a session.
 
-The node of a session that ended, as after a crash, is replaced in one step: of two processes that announce one id, the
-later one counts. A node of another session is never deleted by a withdrawal.
+The node of another session, as that of a crashed process, is replaced in one step when an instance is announced: of
+two processes that announce one id, the later one counts. After a lost connection only nodes of earlier sessions of this
+process are replaced, so that the two do not take turns. A withdrawal deletes no node of another session.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 from wherry.mesh.zookeeper.link import ZooKeeperLink
 from wherry.mesh.zookeeper.nodes import Key, NodePaths
@@ -16,6 +18,9 @@ _log = logging.getLogger("wherry.mesh.zookeeper")
 
 ANNOUNCED_MAX = 1_000
 """Instances of one process."""
+
+SESSIONS_MAX = 16
+"""Of this process, that are remembered: the nodes of older ones are long gone."""
 
 TRIES_MAX = 8
 """To write one node, while others change it at the same time."""
@@ -28,20 +33,23 @@ class Announcer:
         self._link, self._paths = link, paths
         self._wanted: dict[Key, bytes | None] = {}
         """The bytes of an instance, or None for one that is withdrawn and whose node may still be there."""
-        self._unsure: dict[Key, None] = {}
+        self._unsure: dict[Key, bool] = {}
+        """Instances to look after; True for those that were announced since, which replace the node of any session."""
+        self._sessions: deque[int] = deque(maxlen=SESSIONS_MAX)
+        """In which nodes of this process were written, oldest first."""
 
     def announce(self, key: Key, content: bytes) -> None:
         """Want an instance to be there; raise `LimitReached` at the bound."""
         if key not in self._wanted and len(self._wanted) >= ANNOUNCED_MAX:
             raise LimitReached("announced instances of a process", ANNOUNCED_MAX, len(self._wanted) + 1)
         self._wanted[key] = content
-        self._unsure[key] = None
+        self._unsure[key] = True
 
     def withdraw(self, key: Key) -> None:
         """Want an instance to be gone."""
         if key in self._wanted:
             self._wanted[key] = None
-            self._unsure[key] = None
+            self._unsure[key] = True
 
     def forget(self, key: Key) -> None:
         """Want nothing for an instance any more."""
@@ -51,11 +59,12 @@ class Announcer:
     def check(self, key: Key) -> None:
         """Look again after the node of an instance."""
         if key in self._wanted:
-            self._unsure[key] = None
+            self._unsure.setdefault(key, False)
 
     def check_all(self) -> None:
         """Look again after all nodes: the connection was lost."""
-        self._unsure.update(dict.fromkeys(self._wanted))
+        for key in self._wanted:
+            self._unsure.setdefault(key, False)
 
     def of(self, service: str) -> list[Key]:
         """Return the instances of a service that are announced."""
@@ -83,15 +92,20 @@ class Announcer:
     async def _put(self, key: Key, content: bytes) -> None:
         path = self._paths.path(*key)
         for _ in range(TRIES_MAX):
+            session = self._link.session
+            if session is not None and session not in self._sessions:
+                self._sessions.append(session)  # before the node is written: it may be, though there is no answer
             if await self._link.create(path, content):
                 return
             found = await self._link.content(path)
             if found is None:
                 continue
             known, owner = found
-            if owner == self._link.session:
+            if owner == session:
                 if known == content or await self._link.write(path, content):
                     return
+            elif not self._unsure[key] and owner not in self._sessions:
+                return
             elif await self._link.replace(path, content):
                 _log.info("instance %s of %s takes the place of one of another session", key[1], key[0])
                 return
