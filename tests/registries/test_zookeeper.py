@@ -13,7 +13,7 @@ from kazoo.security import make_digest_acl
 
 from tests.ports import free_port
 from tests.registries.announcing import Announcing
-from tests.registries.waiting import until, until_true, until_urls, urls
+from tests.registries.waiting import PATIENCE_S, until, until_true, until_urls, urls
 from tests.registries.zookeeper_server import ZooKeeper
 from wherry.mesh.instance import INSTANCE_BYTES_MAX, Instance, encode
 from wherry.mesh.opening import open_registry
@@ -139,8 +139,7 @@ def test_of_two_processes_with_an_id_the_later_announcement_counts(zookeeper, ro
         seen: list[list[str]] = []
         reading.roster.watch(lambda _: seen.append(urls(reading)))
         # A new session is no announcement, and a withdrawal is not of the node of another session.
-        await asyncio.to_thread(zookeeper.end_session, *first._link._client.client_id)
-        await until_true(lambda: first.sessions_lost == 1 and first.reachable)
+        await end_session(zookeeper, first)
         await first.announce(one(3, "b"))
         await until_urls(reading, [f"{HOST}:2", f"{HOST}:3"])
         before = created(zookeeper, root, "billing/a")
@@ -159,15 +158,29 @@ def test_a_session_that_ended_is_replaced_and_its_instances_are_announced_anew(z
     async def play(reading, announcing):
         await announcing.announce(one(1))
         await until(reading, lambda: urls(reading) == [f"{HOST}:1"])
-        client = announcing._link._client
-        session, password = client.client_id
-        await asyncio.to_thread(zookeeper.end_session, session, password)
-        await until_true(lambda: announcing.sessions_lost == 1 and announcing.reachable)
-        await until_true(lambda: created(zookeeper, root, "billing/a")[0] not in {0, session})
+        session = await end_session(zookeeper, announcing)
+        await until_created(zookeeper, root, session)
         await until(reading, lambda: urls(reading) == [f"{HOST}:1"])
         assert urls(announcing) == [f"{HOST}:1"]
 
     run(zookeeper, root, play, 2)
+
+
+async def end_session(server: ZooKeeper, registry: ZooKeeperRegistry) -> int:
+    """End the session of a registry, wait until it has another, and return the one that ended."""
+    session, password = registry._link._client.client_id
+    while not registry.sessions_lost:  # it may have taken its session back before that was closed
+        await asyncio.to_thread(server.end_session, session, password)
+        await until_true(lambda: registry.reachable or registry.sessions_lost > 0)
+    await until_true(lambda: registry.reachable)
+    return session
+
+
+async def until_created(server: ZooKeeper, root: str, ended: int) -> None:
+    """Return once another session than the one that ended owns the node of the instance `a` of `billing`."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await asyncio.to_thread(created, server, root, "billing/a"))[0] in {0, ended}:
+            pass
 
 
 def created(server: ZooKeeper, root: str, node: str) -> tuple[int, int]:

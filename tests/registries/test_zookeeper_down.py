@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.registries.announcing import Announcing
-from tests.registries.test_zookeeper import HOST, created, one, run
+from tests.registries.test_zookeeper import HOST, one, run, until_created
 from tests.registries.waiting import PATIENCE_S, until, until_true, until_urls, urls
 from tests.registries.zookeeper_server import ZooKeeper
 
@@ -98,7 +98,7 @@ def test_a_new_session_takes_over_the_nodes_of_the_last_one_before_that_expires(
         before = announcing._announcer._sessions[-1]
         await announcing._link.renew()
         server.start()
-        await until_true(lambda: created(server, "/wherry", "billing/a")[0] not in {0, before})
+        await until_created(server, "/wherry", before)
         await announcing.announce(one(2, "b"))
         await until_urls(reading, [f"{HOST}:1", f"{HOST}:2"])
         assert seen == [[f"{HOST}:1", f"{HOST}:2"]]
