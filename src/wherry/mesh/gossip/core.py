@@ -11,42 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from wherry.mesh.gossip.exchanging import Exchanging
-from wherry.mesh.gossip.members import Member, Members, mark_of
-from wherry.mesh.gossip.packets import (
-    Packet,
-    PacketKind,
-    ProbeTarget,
-    claim_item,
-    decode_packet,
-    encode_claim,
-    encode_listing,
-    encode_packet,
-    listing_item,
-)
+from wherry.mesh.gossip.knowledge import Knowledge
+from wherry.mesh.gossip.members import Member, Members
+from wherry.mesh.gossip.packets import Packet, PacketKind, ProbeTarget, decode_packet, encode_packet
 from wherry.mesh.gossip.probing import Probing
 from wherry.mesh.gossip.seal import SEAL_BYTES
-from wherry.mesh.gossip.spreading import Spreading
-from wherry.mesh.gossip.states import ExchangeStage, Known, StateMessage, decode_state, encode_state
-from wherry.mesh.gossip.terms import (
-    FANOUT,
-    HELPERS,
-    KNOCKS,
-    LEAVE_FANOUT,
-    PACKET_BYTES_MAX,
-    PIGGYBACK_BYTES_MAX,
-    GossipTerms,
-)
-from wherry.mesh.gossip.values import (
-    NUMBER_MAX,
-    Claim,
-    Entropy,
-    Listing,
-    MemberAddress,
-    MemberEvent,
-    Send,
-    Standing,
-    What,
-)
+from wherry.mesh.gossip.states import ExchangeStage, StateMessage, decode_state, encode_state
+from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
+from wherry.mesh.gossip.values import Claim, Entropy, MemberAddress, MemberEvent, Send, Standing, What
 from wherry.mesh.instance import Instance
 
 BODY_BYTES_MAX = PACKET_BYTES_MAX - SEAL_BYTES
@@ -79,13 +51,10 @@ class Gossip:
         seeds: Sequence[MemberAddress] = (),
     ) -> None:
         self.terms = terms or GossipTerms()
-        self.own = Claim(name, address, birth, Standing.ALIVE, birth)
-        self.instances: tuple[Instance, ...] = ()
-        self.members = Members(name, self.terms, self._report)
+        self._knowledge = Knowledge(name, address, birth, self.terms, self._report)
         self._chance = chance
         self._probing = Probing(chance, self.terms)
         self._exchanging = Exchanging(seeds, chance, self.terms)
-        self._spreading = Spreading()
         self._now_ms = 0.0
         """Time for which the process was awake."""
         self._seen_ms: float | None = None
@@ -93,13 +62,26 @@ class Gossip:
         self._sends: list[Send] = []
         self._exchanges: list[MemberAddress] = []
         self._events: list[MemberEvent] = []
-        self._restate()
-        self._relist()
+
+    @property
+    def own(self) -> Claim:
+        """Return what this member claims of itself."""
+        return self._knowledge.own
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Return what this member provides."""
+        return self._knowledge.instances
+
+    @property
+    def members(self) -> Members:
+        """Return the other members."""
+        return self._knowledge.members
 
     @property
     def fingerprint(self) -> int:
         """Return the hash of all that is held alive; equal for members that know the same."""
-        return self.members.fingerprint ^ self._own_mark
+        return self._knowledge.fingerprint
 
     @property
     def has_joined(self) -> bool:
@@ -116,7 +98,7 @@ class Gossip:
     def tick(self, now_ms: float) -> GossipStep:
         """Do what time asks for; to be called `TICKS` times in a period."""
         now = self._wake(now_ms)
-        if self.own.standing is not Standing.LEFT:
+        if not self._knowledge.has_left:
             self._judge(now)
             self.members.forget(now)
             self._probe(now)
@@ -131,37 +113,30 @@ class Gossip:
         """Take a packet, without its seal; raise `GossipFault`, with nothing changed, if it is none."""
         packet = decode_packet(body)
         now = self._wake(now_ms)
-        if self.own.standing is Standing.LEFT:
+        knowledge = self._knowledge
+        if knowledge.has_left:
             return self._step()
         if packet.sender.name == self.own.name:
-            if packet.sender.address != self.own.address:
-                self._report(MemberEvent(What.DISPUTED, self.own.name))
-            self._hold_of_self(packet.sender)
+            knowledge.dispute(packet.sender)
+            knowledge.hold_of_self(packet.sender, now)
             return self._step()
         self._received_at_ms = now
-        self._merge(packet.sender, now)
+        knowledge.merge(packet.sender, now)
         for item in packet.items:
             if isinstance(item, Claim):
-                self._merge(item, now)
+                knowledge.merge(item, now)
             else:
-                self._take_listing(item, now)
+                knowledge.take_listing(item, now)
         self._answer(packet, source, now)
         return self._step()
 
     def announce(self, instances: Iterable[Instance]) -> None:
         """Provide these instances, in place of the earlier ones; raise `InvalidInput` if they are too many."""
-        given = tuple(instances)
-        encode_listing(Listing(self.own.name, self.own.version, given))
-        self.instances = given
-        self.own = self.own._replace(version=min(self.own.version + 1, NUMBER_MAX))
-        self._exchanging.changed(self._now_ms)
-        self._restate()
-        self._relist()
+        self._knowledge.announce(instances, self._now_ms)
 
     def leave(self) -> GossipStep:
         """Leave: some members get that at once, and spread it."""
-        self.own = self.own._replace(standing=Standing.LEFT)
-        self._restate()
+        self._knowledge.leave()
         self._spread(LEAVE_FANOUT)
         return self._step()
 
@@ -169,128 +144,52 @@ class Gossip:
 
     def offer(self) -> bytes:
         """Return the first message of a state exchange."""
-        return encode_state(ExchangeStage.OFFER, self.own, self._known(), ())
+        return encode_state(ExchangeStage.OFFER, self.own, self._knowledge.known(), ())
 
     def answer(self, offer: bytes, now_ms: float) -> tuple[bytes, GossipStep]:
         """Take an offer; return the second message."""
         message = decode_state(offer, ExchangeStage.OFFER)
-        self._take_state(message, self._wake(now_ms))
-        answer = encode_state(ExchangeStage.ANSWER, self.own, self._known(), self._newer(message))
+        self._take_state(message, now_ms)
+        knowledge = self._knowledge
+        answer = encode_state(ExchangeStage.ANSWER, self.own, knowledge.known(), knowledge.newer(message))
         return answer, self._step()
 
     def conclude(self, at: MemberAddress, answer: bytes, now_ms: float) -> tuple[bytes, GossipStep]:
         """Take the answer of the member at an address; return the third message."""
         message = decode_state(answer, ExchangeStage.ANSWER)
-        now = self._wake(now_ms)
-        self._take_state(message, now)
-        self._exchanging.exchanged(now, at, message.sender.name)
-        rest = encode_state(ExchangeStage.REST, self.own, (), self._newer(message))
+        self._take_state(message, now_ms, at)
+        rest = encode_state(ExchangeStage.REST, self.own, (), self._knowledge.newer(message))
         return rest, self._step()
 
     def absorb(self, rest: bytes, now_ms: float) -> GossipStep:
         """Take the third message."""
-        message = decode_state(rest, ExchangeStage.REST)
-        self._take_state(message, self._wake(now_ms))
+        self._take_state(decode_state(rest, ExchangeStage.REST), now_ms)
         return self._step()
 
-    def _known(self) -> list[Known]:
-        members = [*self.members.live.values(), *(tomb.member for tomb in self.members.tombs.values())]
-        return [Known(member.claim, member.held) for member in members]
-
-    def _newer(self, message: StateMessage) -> list[Listing]:
-        """Return the listings that are newer here than on the other side."""
-        held = {known.claim.name: known.held for known in message.known}
-        held[message.sender.name] = message.sender.version
-        own = Listing(self.own.name, self.own.version, self.instances)
-        listings = [own, *(member.listing for member in self.members.live.values())]
-        return [listing for listing in listings if listing.version > held.get(listing.name, 0)]
-
-    def _take_state(self, message: StateMessage, now: float) -> None:
-        if self.own.standing is Standing.LEFT:
+    def _take_state(self, message: StateMessage, now_ms: float, at: MemberAddress | None = None) -> None:
+        now = self._wake(now_ms)
+        if self._knowledge.has_left:
             return
-        # What a member learns as it joins is known to the others; it would spread all of it.
-        spreads = bool(self.members.live)
-        for claim in (message.sender, *(known.claim for known in message.known)):
-            member = self.members.live.get(claim.name)
-            if claim.standing is Standing.DEAD and member is not None:
-                # The other side may have been cut off from a member that lives: let the member answer.
-                claim = claim._replace(standing=Standing.SUSPECT)  # noqa: PLW2901  the same claim, weaker
-            self._merge(claim, now, spreads=spreads or claim.name == message.sender.name)
-        for listing in message.listings:
-            self._take_listing(listing, now, spreads=spreads)
-        if message.sender.name != self.own.name:
-            self._exchanging.exchanged(now)
-
-    # --------------------------------------------------------------------------------------------------------- merging
-
-    def _merge(self, claim: Claim, now: float, *, spreads: bool = True) -> None:
-        if claim.name == self.own.name:
-            self._hold_of_self(claim)
-            return
-        member = self.members.merge(claim, now)
-        if member is not None:
-            self._exchanging.changed(now)
-            if spreads:
-                self._spreading.claim(member.name, claim_item(member.claim))
-
-    def _hold_of_self(self, claim: Claim) -> None:
-        """Answer a claim about this member that is not its own: with a higher incarnation, which refutes it."""
-        own = self.own
-        is_beyond = claim.incarnation > own.incarnation or claim.version > own.version
-        is_accused = claim.incarnation == own.incarnation and (
-            claim.standing is not Standing.ALIVE or claim.address != own.address
-        )
-        if not is_beyond and not is_accused:
-            return
-        if claim.standing is Standing.SUSPECT:
-            self._probing.feel(1)
-        version = own.version if claim.version <= own.version else min(claim.version + 1, NUMBER_MAX)
-        incarnation = min(max(claim.incarnation, own.incarnation) + 1, NUMBER_MAX)
-        self.own = own._replace(incarnation=incarnation, version=version)
-        self._exchanging.changed(self._now_ms)
-        self._restate()
-        if version != own.version:
-            self._relist()
-
-    def _take_listing(self, listing: Listing, now: float, *, spreads: bool = True) -> None:
-        if listing.name == self.own.name:
-            return
-        member = self.members.list_instances(listing, now)
-        if member is not None:
-            self._exchanging.changed(now)
-            if spreads:
-                self._spread_listing(member.listing)
-
-    def _restate(self) -> None:
-        """Spread the own claim, and send it in each packet."""
-        self._own_bytes = encode_claim(self.own)
-        is_there = self.own.standing is not Standing.LEFT
-        self._own_mark = mark_of(self.own.name, self.own.incarnation, self.own.version) if is_there else 0
-        self._spreading.claim(self.own.name, claim_item(self.own))
-
-    def _relist(self) -> None:
-        self._spread_listing(Listing(self.own.name, self.own.version, self.instances))
-
-    def _spread_listing(self, listing: Listing) -> None:
-        item = listing_item(listing)
-        if len(item) <= PIGGYBACK_BYTES_MAX:
-            self._spreading.listing(listing.name, item)
+        self._knowledge.take_state(message, now)
+        if at is not None or message.sender.name != self.own.name:
+            self._exchanging.exchanged(now, at, message.sender.name)
 
     # --------------------------------------------------------------------------------------------------------- probing
 
     def _judge(self, now: float) -> None:
         """Suspect a member that did not answer; hold those dead that were suspected for long enough."""
-        name = self._probing.failed(now)
-        member = None if name is None else self.members.live.get(name)
-        if member is not None:
-            if now - self._received_at_ms >= self.terms.period_ms * self._probing.stretch:
-                self._probing.feel(1)  # nothing came from anybody: the fault may be here
-            self._merge(member.claim._replace(standing=Standing.SUSPECT), now)
+        knowledge, probing = self._knowledge, self._probing
+        probing.feel(knowledge.refuted)
+        knowledge.refuted = 0
+        name = probing.failed(now)
+        if name is not None and name in self.members.live:
+            if now - self._received_at_ms >= self.terms.period_ms * probing.stretch:
+                probing.feel(1)  # nothing came from anybody: the fault may be here
+            knowledge.suspect(name, now)
         if self.members.suspects:
             # By what this member takes itself for now: one that was cut off is well again soon.
-            most_ms = self._suspicion_ms()
-            for name in [name for name, since_ms in self.members.suspects.items() if now - since_ms >= most_ms]:
-                self._merge(self.members.live[name].claim._replace(standing=Standing.DEAD), now)
+            most_ms = self.terms.suspicion_ms(len(self.members.live) + 1) * probing.stretch
+            knowledge.bury_suspects(now - most_ms, now)
 
     def _probe(self, now: float) -> None:
         members = self.members
@@ -318,28 +217,28 @@ class Gossip:
 
     def _answer(self, packet: Packet, source: MemberAddress, now: float) -> None:
         """Do what a packet asks for."""
-        sender, target = packet.sender, packet.target
-        if packet.fingerprint != self.fingerprint and packet.kind in {PacketKind.PING, PacketKind.ACK}:
-            self._exchanging.differed(sender.address, now)
+        sender, target, number = packet.sender, packet.target, packet.number
+        if packet.kind in {PacketKind.PING, PacketKind.ACK} and packet.fingerprint != self.fingerprint:
+            self._exchanging.differed(sender.address, now, self._knowledge.changed_at_ms)
         if packet.kind is PacketKind.PING and target is not None and target.name == self.own.name:
-            self._send(PacketKind.ACK, packet.number, None, ProbeTarget(sender.name, source), sender.incarnation)
+            self._send(PacketKind.ACK, number, None, ProbeTarget(sender.name, source), sender.incarnation)
         elif packet.kind is PacketKind.ACK:
-            self._probing.answered(packet.number, now)
-            relay = self._probing.relayed(packet.number)
+            self._probing.answered(number, now)
+            relay = self._probing.relayed(number)
             if relay is not None:
                 self._send(PacketKind.RELAYED, relay.number, None, ProbeTarget("", relay.origin))
         elif packet.kind is PacketKind.RELAYED:
-            self._probing.answered(packet.number, now)
+            self._probing.answered(number, now)
         elif packet.kind is PacketKind.PROBE and target is not None:
-            number = self._probing.relay(source, packet.number, now)
-            if number is not None:
-                self._send(PacketKind.PING, number, target, target)
+            own_number = self._probing.relay(source, number, now)
+            if own_number is not None:
+                self._send(PacketKind.PING, own_number, target, target)
 
     # --------------------------------------------------------------------------------------------------------- sending
 
     def _spread(self, count: int) -> None:
         """Send what is to be spread to some members, if there is anything."""
-        if self._spreading.is_empty:
+        if self._knowledge.spreading.is_empty:
             return
         for member in self._some(count):
             self._send(PacketKind.SPREAD, 0, None, ProbeTarget(member.name, member.address))
@@ -348,30 +247,18 @@ class Gossip:
         self, kind: PacketKind, number: int, target: ProbeTarget | None, to: ProbeTarget, incarnation: int | None = None
     ) -> None:
         """Send a packet with as many updates as fit; first what is held of its receiver, if that is wrong or old."""
-        first = self._about(to.name, incarnation)
-        body = encode_packet(kind, number, self.fingerprint, self._own_bytes, target, first)
-        room = BODY_BYTES_MAX - len(body)
-        items = self._spreading.take(room, self.terms.transmissions(len(self.members.live) + 1))
+        knowledge = self._knowledge
+        first = knowledge.about(to.name, incarnation)
+        body = encode_packet(kind, number, knowledge.fingerprint, knowledge.own_bytes, target, first)
+        transmissions = self.terms.transmissions(len(self.members.live) + 1)
+        items = knowledge.spreading.take(BODY_BYTES_MAX - len(body), transmissions)
         self._sends.append(Send(to.address, b"".join((body, *items))))
-
-    def _about(self, name: str, incarnation: int | None) -> tuple[bytes, ...]:
-        """Return what is held of a member, as an item, where it should know of it."""
-        member = self.members.find(name)
-        if member is None:
-            return ()
-        is_behind = incarnation is not None and incarnation < member.incarnation
-        if member.standing is Standing.ALIVE and not is_behind:
-            return ()
-        return (claim_item(member.claim),)
 
     def _some(self, count: int, besides: str = "") -> list[Member]:
         """Return live members that chance chooses, at most `count`."""
         names = self.members.names
         chosen = self._chance.sample(names, min(count + 1, len(names)))
         return [self.members.live[name] for name in chosen if name != besides][:count]
-
-    def _suspicion_ms(self) -> float:
-        return self.terms.suspicion_ms(len(self.members.live) + 1) * self._probing.stretch
 
     # ---------------------------------------------------------------------------------------------------- what follows
 

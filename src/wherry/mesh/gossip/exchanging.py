@@ -42,18 +42,14 @@ class Exchanging:
         self._seeds: dict[MemberAddress, str | None] = dict.fromkeys(seeds)
         """With the name of the member that answered there last."""
         self._differs: MemberAddress | None = None
-        self._changed_at_ms = self._exchanged_at_ms = self._seed_at_ms = self._lack_at_ms = 0.0
+        self._exchanged_at_ms = self._seed_at_ms = self._lack_at_ms = 0.0
         self.has_joined = not seeds
 
-    def changed(self, now_ms: float) -> None:
-        """Note that what is known changed."""
-        self._changed_at_ms = now_ms
-
-    def differed(self, sender: MemberAddress, now_ms: float) -> None:
-        """Note a fingerprint that differs."""
+    def differed(self, sender: MemberAddress, now_ms: float, changed_at_ms: float) -> None:
+        """Note a fingerprint that differs; and when what is known here changed last."""
         period_ms = self._terms.period_ms
         since_ms = now_ms - self._exchanged_at_ms
-        is_settled = now_ms - self._changed_at_ms >= SETTLE_PERIODS * period_ms and since_ms >= GAP_PERIODS * period_ms
+        is_settled = now_ms - changed_at_ms >= SETTLE_PERIODS * period_ms and since_ms >= GAP_PERIODS * period_ms
         if is_settled or since_ms >= BUSY_PERIODS * period_ms:
             self._differs = sender
 

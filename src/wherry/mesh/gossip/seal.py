@@ -5,8 +5,9 @@
            │ u8 = 1  │ 16 bytes  │
 
 The mac is the beginning of an HMAC-SHA-256 with the key over: "wherry gossip", the version, the channel (u8: 1 packets,
-2 state exchanges), the length of the name of the cluster (u8), that name, the body. So two clusters with one key never
-mix, and a packet is never taken for a part of a state exchange. Bodies are authenticated, not secret.
+2 state exchanges), the length of the name of the cluster (u8), that name, in state exchanges the nonces of both sides
+(16 bytes of the server, 16 of the client), the body. So two clusters with one key never mix, a packet is never taken
+for a part of a state exchange, and nothing of one exchange fits another. Bodies are authenticated, not secret.
 
 A packet that was recorded may be sent again at any time. What it claims counts less than the incarnations and versions
 that are known since, and an answer counts only for the number of a probe that is under way. At worst a member that was
@@ -16,6 +17,7 @@ dead for so long that all have forgotten it is known again until a probe finds i
 from __future__ import annotations
 
 import hmac
+from copy import copy
 from typing import Final
 
 from wherry.mesh.gossip.values import GossipFault
@@ -25,6 +27,7 @@ VERSION: Final = 1
 MAC_BYTES: Final = 16
 SEAL_BYTES: Final = 1 + MAC_BYTES
 KEY_BYTES_MIN, KEY_BYTES_MAX = 16, 1_024
+NONCE_BYTES: Final = 16
 CLUSTER_BYTES_MAX: Final = 64
 PACKETS, STATES = 1, 2
 """The channels."""
@@ -37,6 +40,12 @@ class Seal:
         name = cluster.encode()
         self._key = key
         self._before = b"wherry gossip" + bytes((VERSION, channel, len(name))) + name
+
+    def between(self, server_nonce: bytes, client_nonce: bytes) -> Seal:
+        """Return the seal of one state exchange."""
+        found = copy(self)
+        found._before = self._before + server_nonce + client_nonce
+        return found
 
     def seal(self, body: bytes) -> bytes:
         """Return what is sent."""

@@ -23,11 +23,10 @@ class Spreading:
         """Spread the listing of a member, in place of an older one."""
         self._add(self._by_count[1], name, item)
 
-    def forget(self, name: str) -> None:
-        """Spread nothing more about a member."""
-        for counts in self._by_count:
-            for items in counts:
-                items.pop(name, None)
+    def drop_listing(self, name: str) -> None:
+        """Spread no listing of a member any more: a newer one is too large for packets."""
+        for items in self._by_count[1]:
+            items.pop(name, None)
 
     @property
     def is_empty(self) -> bool:

@@ -22,11 +22,14 @@ from wherry.mesh.gossip.packets import Reading, encode_claim, encode_listing
 from wherry.mesh.gossip.terms import MEMBERS_MAX
 from wherry.mesh.gossip.values import NUMBER_MAX, Claim, GossipFault, Listing
 
-STATE_BYTES_MAX: Final = 8 << 20
-"""Of one message of a state exchange."""
+OFFER_BYTES_MAX: Final = 512 << 10
+"""Of the first message, which nobody has proved yet: 4,000 members fit."""
 
-LISTINGS_BYTES_MAX: Final = 6 << 20
-"""Of the listings in one message: the rest of the bound is for 4,000 claims."""
+LISTINGS_BYTES_MAX: Final = 3 << 20
+"""Of the listings in one message."""
+
+STATE_BYTES_MAX: Final = OFFER_BYTES_MAX + LISTINGS_BYTES_MAX
+"""Of one message."""
 
 _COUNT = Struct("<H")
 _HELD = Struct("<Q")
@@ -74,8 +77,9 @@ def encode_state(stage: ExchangeStage, sender: Claim, known: Sequence[Known], li
 
 def decode_state(data: bytes, stage: ExchangeStage) -> StateMessage:
     """Return a message that must be of this stage, or raise `GossipFault`."""
-    if len(data) > STATE_BYTES_MAX:
-        raise GossipFault(f"{len(data)} bytes of state; allowed: {STATE_BYTES_MAX}")
+    most = OFFER_BYTES_MAX if stage is ExchangeStage.OFFER else STATE_BYTES_MAX
+    if len(data) > most:
+        raise GossipFault(f"{len(data)} bytes of state; allowed: {most}")
     reading = Reading(data)
     found = reading.take(1)[0]
     if found != stage:

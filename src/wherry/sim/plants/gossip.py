@@ -7,6 +7,7 @@ from typing import Any
 
 from wherry.mesh.gossip.core import Gossip
 from wherry.mesh.gossip.exchanging import Exchanging
+from wherry.mesh.gossip.knowledge import Knowledge
 from wherry.mesh.gossip.members import Members
 from wherry.mesh.gossip.probing import Probing
 from wherry.mesh.gossip.spreading import Spreading
@@ -17,7 +18,7 @@ from wherry.sim.patch import patched
 
 def refute_nothing() -> Any:
     """Let claims about a member stand, though it lives."""
-    return patched(Gossip, "_hold_of_self", lambda _: lambda self, claim: None)
+    return patched(Knowledge, "hold_of_self", lambda _: lambda self, claim, now: None)
 
 
 def send_updates_once() -> Any:
@@ -67,7 +68,7 @@ def ask_for_no_listing() -> Any:
 
 def give_no_listing() -> Any:
     """Leave listings out of state exchanges."""
-    return patched(Gossip, "_newer", lambda _: lambda self, message: [])
+    return patched(Knowledge, "newer", lambda _: lambda self, message: [])
 
 
 def take_an_older_listing() -> Any:
