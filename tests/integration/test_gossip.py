@@ -312,6 +312,9 @@ async def test_a_process_that_is_its_own_seed_is_the_first_member():
         assert first.members == (first.name,)
         second = await cluster.add([("127.0.0.1", port)])
         assert set(second.members) == {first.name, second.name}
+        await first.close()
+        again = await cluster.add([("127.0.0.1", port), second.address], port=port)
+        assert second.name in again.members, "it learns from the other seed before start returns"
 
 
 @run
@@ -338,6 +341,7 @@ async def test_without_an_answer_start_fails_and_leaves_nothing_open(monkeypatch
         ({"port": 65_536}, "host"),
         ({"seeds": [("127.0.0.1", 0)]}, "seeds"),
         ({"seeds": ["127.0.0.1:7073"]}, "seeds"),
+        ({"seeds": [("127.0.0.1", 7073)] * 65}, "seeds"),
     ],
 )
 @run

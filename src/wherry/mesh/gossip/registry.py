@@ -29,6 +29,7 @@ JOIN_S = 10.0
 """How long `start` tries the seeds."""
 
 RETRY_S = 0.25
+SEEDS_MAX = 64
 EXCHANGES_MAX = 4
 """State exchanges that this process has begun."""
 
@@ -77,6 +78,8 @@ class GossipRegistry:
         period_ms: int = 1_000,
         tls: GossipTls | None = None,
     ) -> None:
+        if len(seeds) > SEEDS_MAX:
+            raise InvalidInput("seeds", f"{len(seeds)} of them", f"at most {SEEDS_MAX}")
         self._seeds = [_checked_address("seeds", seed, least_port=1) for seed in seeds]
         self._listen = _checked_address("host", (host, port), least_port=0)
         self._advertise = None if advertise is None else _checked_address("advertise", advertise, least_port=0)
@@ -167,24 +170,34 @@ class GossipRegistry:
     # --------------------------------------------------------------------------------------------------------- joining
 
     async def _join(self, own: MemberAddress) -> None:
-        """Exchange states with a seed."""
-        if not self._seeds:
-            return
+        """Exchange states with a seed that is not this process."""
+        others = [seed for seed in self._seeds if not await _leads_to(seed, own)]
         deadline = _now_ms() + JOIN_S * 1_000
-        while True:
-            faults = [fault for seed in self._seeds if (fault := await self._try_seed(seed)) is not None]
-            if len(faults) < len(self._seeds):
-                return
+        while others:
+            faults = await self._try_seeds(others)
+            if not faults or len(others) < len(self._seeds):
+                return  # the first member waits for nobody
             if _now_ms() >= deadline:
-                raise Unavailable("; ".join(str(fault) for fault in faults[:3]))
+                raise Unavailable("; ".join(map(str, faults[:3])))
             await asyncio.sleep(RETRY_S)
 
-    async def _try_seed(self, seed: MemberAddress) -> Unavailable | None:
+    async def _try_seeds(self, seeds: Sequence[MemberAddress]) -> list[BaseException]:
+        """Exchange states with the first that answers; return nothing then, and else what went wrong with each."""
+        pending = {asyncio.create_task(self._states.exchange(seed)) for seed in seeds}
+        faults: list[BaseException] = []
         try:
-            await self._states.exchange(seed)
-        except Unavailable as fault:
-            return fault
-        return None
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                failed = [fault for task in done if (fault := task.exception()) is not None]
+                if len(failed) < len(done):
+                    return []
+                faults += failed
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        return faults
 
     # ----------------------------------------------------------------------------------------------------- what happens
 
@@ -292,6 +305,12 @@ async def _resolved(host: str) -> str:
     except OSError as fault:
         raise Unavailable(f"the host {host!r} has no address: {fault}") from None
     return str(found[0][4][0])
+
+
+async def _leads_to(seed: MemberAddress, own: MemberAddress) -> bool:
+    with suppress(Unavailable):  # a seed whose name has no address yet is another one
+        return seed.port == own.port and await _resolved(seed.host) == own.host
+    return False
 
 
 def _check_reach(listen: str, advertise: str, key: bytes) -> None:
