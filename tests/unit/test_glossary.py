@@ -31,6 +31,7 @@ OTHER_USES = {
     "generation": ("of the simulated disk", ("sim/world/",)),
     "grave": ("the name of a topic of the simulator", ("sim/plan.py",)),
     "keep alive": ("of HTTP", ("wire/http/", "client/link/")),
+    "lifetime": ("a parameter of dnspython", ("mesh/dns/lookup.py",)),
     "peek": ("at the front of an index", ("core/", "sim/plants/")),
     "revoke": ("a permission of RabbitMQ", ("wire/amqp/management/",)),
     "sequence number": ("of a producer's call", ("model/", "sim/clients/", "core/", "docs/flight.md")),

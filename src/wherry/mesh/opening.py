@@ -1,0 +1,104 @@
+"""Which registry a URL opens, and which options it takes. What needs an extra is imported when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wherry.mesh.fixed import FixedRegistry
+from wherry.mesh.registry import Registry
+from wherry.mesh.urls import RegistryUrl, parse, place, shown
+from wherry.model.errors import InvalidInput
+
+DNS_PORT = 53
+"""Where a URL names none."""
+
+
+def open_registry(url: str, **options: Any) -> Registry:
+    """Return the registry of a URL, not yet started.
+
+    Parameters
+    ----------
+    url
+        `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
+        forms. Options may stand behind `?`.
+    options
+        The same options as arguments. An option is given once, here or in the URL.
+
+    Examples
+    --------
+    >>> registry = open_registry("static://billing=10.0.0.1:7080;orders=10.0.0.2:7080")
+    >>> [each.url for each in registry.roster.of("orders")]
+    ['http://10.0.0.2:7080']
+    """
+    parts = parse(url)
+    if parts.scheme not in _SCHEMES:
+        raise InvalidInput("registry", shown(url), "a URL of " + ", ".join(f"{each}://" for each in _SCHEMES))
+    opened, known = _SCHEMES[parts.scheme]
+    for name in [*parts.options, *options]:
+        if name not in known:
+            raise InvalidInput("option", name, f"for {parts.scheme}:// one of " + ", ".join(known))
+        if name in parts.options and name in options:
+            raise InvalidInput(name, "in the URL and as an argument", "one of the two")
+    values = {**parts.options, **options}
+    return opened(parts, {name: _read(known[name], name, value) for name, value in values.items()})
+
+
+def _read(reading: Callable[[str, str], Any], name: str, value: object) -> Any:
+    return reading(name, value) if isinstance(value, str) else value
+
+
+def _text(_name: str, value: str) -> str:
+    return value
+
+
+def _number(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 12:
+        raise InvalidInput(name, value, "a whole number")
+    return int(value)
+
+
+def _names(_name: str, value: str) -> list[str]:
+    return [each.strip() for each in value.split(",")]
+
+
+def _static(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
+    _no_path(parts)
+    return FixedRegistry(parts.places, **options)
+
+
+def _dns(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
+    _no_path(parts)
+    try:
+        from wherry.mesh.dns.registry import DnsRegistry  # noqa: PLC0415  an extra
+    except ImportError as fault:
+        raise _missing("dns", fault) from None
+    name, colon, _ = parts.places.partition(":")
+    port = place("registry", parts.places).port if colon else None
+    return DnsRegistry(name, port, **options)
+
+
+def _no_path(parts: RegistryUrl) -> None:
+    if parts.path not in {"", "/"}:
+        raise InvalidInput("registry", f"{parts.scheme}://…{shown(parts.path)}", "a URL without a path, but for zk://")
+
+
+def _missing(extra: str, fault: ImportError) -> InvalidInput:
+    return InvalidInput("registry", extra, f"what is installed ({fault}): pip install 'wherry[{extra}]'")
+
+
+_SCHEMES: dict[str, tuple[Callable[[RegistryUrl, Mapping[str, Any]], Registry], dict[str, Callable[[str, str], Any]]]]
+_SCHEMES = {
+    "dns": (
+        _dns,
+        {
+            "services": _names,
+            "nameserver": lambda name, value: place(name, value, DNS_PORT),
+            "scheme": _text,
+            "period_ms_min": _number,
+            "period_ms_max": _number,
+            "timeout_ms": _number,
+        },
+    ),
+    "static": (_static, {"scheme": _text}),
+}
