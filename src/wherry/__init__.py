@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from wherry.service.peer import Losses, Peer, Trust, peer
     from wherry.service.providing.provider import ListenAt
     from wherry.service.service import Service
+    from wherry.service.sync import SyncPeer, peer_sync
     from wherry.wire.native.codec.invokes import CallContext
 
 __all__ = [
@@ -135,6 +136,7 @@ __all__ = [
     "Subscription",
     "SubscriptionStats",
     "SyncClient",
+    "SyncPeer",
     "SystemClock",
     "TimedOut",
     "TooLarge",
@@ -155,6 +157,7 @@ __all__ = [
     "embedded_sync",
     "open",
     "peer",
+    "peer_sync",
     "register_assignment",
     "verify_webhook",
 ]
@@ -196,6 +199,7 @@ _PLACES = {
     "service.peer": "Losses Peer Trust peer",
     "service.providing.provider": "ListenAt",
     "service.service": "Service",
+    "service.sync": "SyncPeer peer_sync",
     "wire.native.codec.invokes": "CallContext",
 }
 """Where each name is; `name=original` where it goes by another one there."""

@@ -191,7 +191,7 @@ def test_a_provider_knows_of_results_whether_their_caller_has_read_them():
             await until(lambda: not connection._unseen)
             await caller.close()
             await until(lambda: not host.connections)
-            assert host.unseen_results == 0
+            assert host.endings.unseen_results == 0
 
     run(main())
 

@@ -10,9 +10,9 @@ AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallCont
 Consumer Corrupt CutOff DeadFilter Delivery DiskFull DuplicateId Failed Fate Fates Fenced Forbidden HistoryLost InUse
 InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence Outcome Peer PublishOptions
 Published Received RefusalCode Refused Removal Retry Right Route Search Service StageLost StaleLease StorageError
-Strategy Subscription SubscriptionStats SyncClient SystemClock TimedOut TooLarge Topic TopicStats Trust Unauthorized
-Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync current_call embedded
-embedded_sync open peer register_assignment verify_webhook
+Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut TooLarge Topic TopicStats Trust
+Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync
+current_call embedded embedded_sync open peer peer_sync register_assignment verify_webhook
 """
 
 

@@ -19,7 +19,8 @@ from wherry.model.errors import Closed, LimitReached
 from wherry.service.calling.caller import TIMEOUT_S, Kinds, ServiceCaller
 from wherry.service.calling.caller import OnLost as OnCallLost
 from wherry.service.current import CURRENT
-from wherry.service.providing.host import Authorize, Host, OnLost
+from wherry.service.providing.endings import OnLost
+from wherry.service.providing.host import Authorize, Host
 from wherry.service.providing.provider import ListenAt, Provider
 from wherry.service.service import Service
 from wherry.wire.native.codec.invokes import CallContext

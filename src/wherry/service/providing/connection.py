@@ -246,7 +246,7 @@ class ProviderConnection(FairProtocol):
         self.calls.clear()
         unseen, self._unseen = self._unseen, deque()
         for call in unseen:
-            self._host.unseen(call)
+            self._host.endings.unseen(call)
         self._left()
 
     # --------------------------------------------------------------------------------------------------- for the server

@@ -18,16 +18,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from wherry.model.errors import InvalidInput, Unauthorized, WherryError, error_text
-from wherry.service import values
+from wherry.model.errors import InvalidInput, Unauthorized, WherryError
 from wherry.service.current import CURRENT
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.connection import ProviderConnection
+from wherry.service.providing.endings import Endings, OnLost
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService
 from wherry.service.providing.throttle import Admission
-from wherry.wire.native.codec.faults import WireFault
-from wherry.wire.native.codec.frames import Flag
-from wherry.wire.native.codec.invokes import TEXT_CHARS_MAX, Trouble
 
 SWEEP_S: Final = 0.02
 """How often deadlines are looked at while calls are under way."""
@@ -36,11 +33,7 @@ Authorize = Callable[[str, str, str], str | Awaitable[str]]
 """Called with the token of a caller, a service and a method; returns the name of the caller, or raises `Unauthorized`
 or `Forbidden`."""
 
-OnLost = Callable[[ProvidedCall, CallOutcome], None]
-"""Called with a call that had no result, or whose result the caller has not reported as read. Must not raise."""
-
 _log = logging.getLogger("wherry.service")
-_MSGPACK: Final = int(Flag.MSGPACK)
 
 
 class Host:
@@ -59,12 +52,11 @@ class Host:
         self.cut_offs: Counter[str] = Counter()
         self.unknown = 0
         """Calls of methods that do not exist."""
-        self.unseen_results = 0
-        """Results whose caller disconnected before it reported that it has read them."""
+        self.endings = Endings(on_lost)
         self.is_draining = False
-        self._authorize, self._on_lost = authorize, on_lost
+        self._authorize = authorize
         self._methods: dict[bytes, ProvidedMethod] = {}
-        self._with_deadline: dict[ProvidedCall, None] = {}
+        self._with_deadline = self.endings.with_deadline
         self._sweeping: asyncio.TimerHandle | None = None
         self._running: dict[ProvidedCall, None] = {}
         """Calls whose method has not ended, also if their caller has gone."""
@@ -173,12 +165,12 @@ class Host:
             CURRENT.set(call)
             arguments = self._arguments(call, method)
             if arguments is not None:
-                self._returned(call, method, await method.method.function(*arguments))
+                self.endings.returned(call, method, await method.method.function(*arguments))
         except asyncio.CancelledError:
             if call.outcome is None:  # the method cancelled itself, or the process ends
-                self._failed(call, "CancelledError", "the method was cancelled")
+                self.endings.failed(call, "CancelledError", "the method was cancelled")
         except Exception as fault:
-            self._raised(call, fault)
+            self.endings.raised(call, fault)
         finally:
             self._ran(call, method)
 
@@ -191,9 +183,9 @@ class Host:
             call.ran_from = time.perf_counter()
             arguments = self._arguments(call, method)
             if arguments is not None:
-                self._returned(call, method, method.method.function(*arguments))
+                self.endings.returned(call, method, method.method.function(*arguments))
         except Exception as fault:
-            self._raised(call, fault)
+            self.endings.raised(call, fault)
         finally:
             CURRENT.reset(token)
             self._ran(call, method)
@@ -207,7 +199,7 @@ class Host:
             if call.asked.argument:
                 raise InvalidInput("argument", f"{len(call.asked.argument)} bytes", "no argument")
         except InvalidInput as fault:
-            self._invalid(call, fault)
+            self.endings.invalid(call, fault)
             return None
         return ()
 
@@ -231,87 +223,22 @@ class Host:
 
     # ---------------------------------------------------------------------------------------------------- a call ends
 
-    def _returned(self, call: ProvidedCall, method: ProvidedMethod, result: object) -> None:
-        if call.outcome is not None:  # cancelled, and the method went on to its end
-            return
-        if method.method.result.is_bytes:
-            if type(result) is bytes:
-                self._done(call, CallOutcome.ANSWERED)
-                call.sink.answer(call, result, 0)
-            else:
-                self._failed(call, "TypeError", f"the method returned {type(result).__name__}, and declares bytes")
-            return
-        try:
-            if call.flags & Flag.JSON or call.sink.wants_json:
-                flags, body = int(Flag.JSON), values.encode_json(result)
-            else:
-                flags, body = _MSGPACK, values.encode_msgpack(result)
-        except InvalidInput as fault:
-            self._failed(call, "TypeError", f"the result cannot be encoded: {fault}")
-            return
-        self._done(call, CallOutcome.ANSWERED)
-        try:
-            call.sink.answer(call, body, flags)
-        except WireFault as fault:
-            call.sink.trouble(call, Flag.FAILED, Trouble("failed", str(fault), "TooLarge"))
-
-    def _raised(self, call: ProvidedCall, fault: Exception) -> None:
-        if call.outcome is None:
-            text = error_text(fault)
-            kind = type(fault).__name__
-            self._failed(call, kind, text.removeprefix(kind).removeprefix(": "))
-
-    def _failed(self, call: ProvidedCall, kind: str, text: str) -> None:
-        self._done(call, CallOutcome.FAILED)
-        call.sink.trouble(call, Flag.FAILED, Trouble("failed", text[:TEXT_CHARS_MAX], kind))
-        self._lost(call, CallOutcome.FAILED)
-
-    def _invalid(self, call: ProvidedCall, fault: InvalidInput) -> None:
-        if call.outcome is None:
-            call.ran_from = 0.0
-            given = repr(fault.given)[:200]
-            trouble = Trouble(RefusalCode.INVALID_INPUT.value, str(fault), "", fault.field, given, fault.allowed)
-            self._refuse(call, trouble)
-
     def refuse(self, call: ProvidedCall, code: RefusalCode, text: str) -> None:
         """Answer a call that is not run."""
-        self._refuse(call, Trouble(code.value, text[:TEXT_CHARS_MAX]))
-
-    def _refuse(self, call: ProvidedCall, trouble: Trouble) -> None:
-        self._done(call, CallOutcome.REFUSED)
-        call.sink.trouble(call, Flag.REFUSED, trouble)
+        self.endings.refuse(call, code, text)
 
     def cancel(self, call: ProvidedCall, outcome: CallOutcome) -> None:
         """End a call without an answer: cancelled, timed out, or its caller disconnected."""
         if call.outcome is not None:
             return
-        self._done(call, outcome)
+        self.endings.done(call, outcome)
         call.sink.drop(call)
         if call.task is not None:
             if call.ran_from:  # else it looks at the outcome when it begins
                 call.task.cancel()
         elif call.method is not None:
             call.method.service.throttle.forget(call.method.room, call)
-        self._lost(call, outcome)
-
-    def _done(self, call: ProvidedCall, outcome: CallOutcome) -> None:
-        """Account for the end of a call."""
-        call.outcome = outcome
-        if call.due:
-            self._with_deadline.pop(call, None)
-        if call.method is not None:
-            seconds = time.perf_counter() - call.ran_from if call.ran_from else None
-            call.method.statistics.note(outcome, seconds)
-
-    def unseen(self, call: ProvidedCall) -> None:
-        """Note an answer whose caller disconnected before it reported that it has read it."""
-        self.unseen_results += 1
-        if call.outcome is CallOutcome.ANSWERED:
-            self._lost(call, CallOutcome.LOST)
-
-    def _lost(self, call: ProvidedCall, outcome: CallOutcome) -> None:
-        if self._on_lost is not None:
-            self._on_lost(call, outcome)
+        self.endings.lost(call, outcome)
 
     def note_cut_off(self, peer: str, why: str) -> None:
         """Record a caller that was cut off."""

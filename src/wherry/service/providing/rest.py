@@ -15,7 +15,7 @@ from wherry.model.errors import NotFound
 from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.control import CONTROL
 from wherry.service.providing.host import Host
-from wherry.service.providing.rest_call import answered, rest_call
+from wherry.service.providing.rest_call import CallQuery, answered, rest_call
 from wherry.service.providing.running import ProvidedService
 from wherry.service.providing.views import ServiceListView, ServiceView, view_of
 from wherry.wire.http.api.problem import HttpError
@@ -100,7 +100,13 @@ async def inspect_service(call: RestRequest) -> Answer:
     return json_response(view_of(found, with_types=True))
 
 
-@ENDPOINTS.add("POST", "/services/{service}/{method}", "none", takes=("application/json", "application/octet-stream"))
+@ENDPOINTS.add(
+    "POST",
+    "/services/{service}/{method}",
+    "none",
+    query=CallQuery,
+    takes=("application/json", "application/octet-stream"),
+)
 async def call_method(call: RestRequest) -> Answer:
     """Call a method.
 
@@ -114,5 +120,5 @@ async def call_method(call: RestRequest) -> Answer:
     if app.server.closing:
         raise HttpError("closed", "this process is closing")
     app.server.begin_wait(call.request)  # it is cancelled when its client disconnects
-    made, sink = rest_call(call.request, service.methods[call["method"]], token_of(call.request))
+    made, sink = rest_call(call.request, call.query, service.methods[call["method"]], token_of(call.request))
     return await answered(app.host, made, sink)

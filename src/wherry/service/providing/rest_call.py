@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from wherry.model import check
-from wherry.model.errors import InvalidInput
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.host import Host
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod
@@ -38,6 +37,13 @@ NO_RESULT_IN_TIME: Final = HTTPStatus(504)
 """Its name in Python has a word that means something else here."""
 
 RETRY_AFTER: Final[tuple[Header, ...]] = (("Retry-After", "1"),)
+
+
+class CallQuery(msgspec.Struct, frozen=True):
+    """The arguments of a call over REST."""
+
+    timeout_ms: int = TIMEOUT_MS
+    session: str | None = None
 
 
 class RestSink:
@@ -85,17 +91,10 @@ def problem_of(code: str, status: HTTPStatus, text: str, trouble: Trouble | None
     return Response(status, [msgspec.json.encode(document)], PROBLEM, headers)
 
 
-def rest_call(request: Request, method: ProvidedMethod, token: str) -> tuple[ProvidedCall, RestSink]:
+def rest_call(request: Request, query: CallQuery, method: ProvidedMethod, token: str) -> tuple[ProvidedCall, RestSink]:
     """Return a request as a call, and where its result goes."""
-    arguments = dict(request.arguments())
-    unknown = next((name for name in arguments if name not in ("timeout_ms", "session")), None)
-    if unknown is not None:
-        raise InvalidInput(unknown, arguments[unknown], "one of timeout_ms, session")
-    given = arguments.get("timeout_ms", str(TIMEOUT_MS))
-    if not given.isascii() or not given.isdigit() or len(given) > 9:
-        raise InvalidInput("timeout_ms", given, f"a whole number from 1 to {TIMEOUT_MS_MAX}")
-    timeout_ms = check.integer("timeout_ms", int(given), 1, TIMEOUT_MS_MAX)
-    session = arguments.get("session")
+    timeout_ms = check.integer("timeout_ms", query.timeout_ms, 1, TIMEOUT_MS_MAX)
+    session = query.session
     context = CallContext(
         session=check.name("session", session, 256) if session is not None else None,
         traceparent=request.headers.get("traceparent"),
