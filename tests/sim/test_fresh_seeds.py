@@ -28,3 +28,9 @@ def test_a_fresh_seed_is_clean_over_wires(seed):
 @pytest.mark.parametrize("seed", [*LATE, *more(EARLY)])
 def test_a_fresh_seed_is_clean_with_the_native_wire(seed):
     assert_clean(seed, "native")
+
+
+@pytest.mark.rows("P9")
+@pytest.mark.parametrize("seed", [*EARLY, *more(LATE)])
+def test_a_fresh_seed_is_clean_with_gossip(seed):
+    assert_clean(seed, "gossip")

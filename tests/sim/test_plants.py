@@ -2,8 +2,9 @@
 
 import pytest
 
-from wherry.sim.__main__ import try_native, try_run, try_wires
+from wherry.sim.__main__ import try_gossip, try_native, try_run, try_wires
 from wherry.sim.checkers import checkers, routes, wires
+from wherry.sim.plants.gossip import GOSSIP_PLANTS
 from wherry.sim.plants.native import NATIVE_PLANTS
 from wherry.sim.plants.plants import PLANTS
 from wherry.sim.plants.wires import WIRE_PLANTS
@@ -32,6 +33,11 @@ def test_a_bug_that_is_planted_in_a_wire_is_found(name):
 @pytest.mark.parametrize("name", NATIVE_PLANTS)
 def test_a_bug_that_is_planted_in_the_native_wire_is_found(name):
     assert_found(name, *NATIVE_PLANTS[name], try_native)
+
+
+@pytest.mark.parametrize("name", GOSSIP_PLANTS)
+def test_a_bug_that_is_planted_in_gossip_is_found(name):
+    assert_found(name, *GOSSIP_PLANTS[name], try_gossip)
 
 
 def assert_found(name, plant, first, checkers, tried):

@@ -1,7 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
-Each seed has four parts: the run in process, the run over wires, another with HTTP and the native wire among them, and
-the drill. The output names the part that failed.
+Each seed has five parts: the run in process, the run over wires, another with HTTP and the native wire among them, the
+drill, and members of gossip. The output names the part that failed.
 `--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 
@@ -20,12 +20,13 @@ from textwrap import indent
 
 from wherry.sim.drill.drill import drill
 from wherry.sim.drill.drill_steps import STEPS
+from wherry.sim.gossip.gossip_run import run_gossip
 from wherry.sim.history import Seen
 from wherry.sim.history_lines import lines
 from wherry.sim.run import run
 from wherry.sim.wire_run import WireResult, run_native, run_wires
 
-PARTS = ("run", "wires", "native", "drill")
+PARTS = ("run", "wires", "native", "drill", "gossip")
 SHOWN_MAX = 10
 FRAMES_MAX = 12
 """Calls of a traceback that are shown, the innermost ones."""
@@ -52,7 +53,7 @@ def main() -> int:
 
 def try_seed(seed: int, parts: Sequence[str] = PARTS) -> list[str]:
     """Return the violations of the parts of a seed, each after the name of its part."""
-    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill}
+    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill, "gossip": try_gossip}
     return [f"{part}: {violation}" for part in parts for violation in tries[part](seed)]
 
 
@@ -74,6 +75,11 @@ def try_native(seed: int) -> list[str]:
 def try_drill(seed: int) -> list[str]:
     """Return the violations of the drill, whose steps differ from seed to seed only in their timing."""
     return _tried(lambda: drill(seed, STEPS))
+
+
+def try_gossip(seed: int) -> list[str]:
+    """Return the violations of the members of gossip."""
+    return _tried(lambda: run_gossip(seed).violations)
 
 
 def failure(seed: int, violations: Sequence[str]) -> str:
@@ -109,7 +115,13 @@ def _causes(fault: BaseException) -> Iterator[str]:
 def _one(seed: int, parts: Sequence[str], history: str | None) -> int:
     """Run one seed; show its plan, its counts, its history if that is wanted, and its violations."""
     print(f"seed {seed}")
-    shows = {"run": _show_run, "wires": _show_wires, "native": _show_native, "drill": _run_drill}
+    shows = {
+        "run": _show_run,
+        "wires": _show_wires,
+        "native": _show_native,
+        "drill": _run_drill,
+        "gossip": _show_gossip,
+    }
     seen: Seen = {}
     found = {part: _tried(partial(shows[part], seed, seen)) for part in parts}
     if history is not None:
@@ -170,6 +182,17 @@ def _show_wire_result(part: str, result: WireResult) -> list[str]:
     print(
         f"  sent {len(history.sent)}, delivered {len(history.got)}, settled {len(history.settled)}, "
         f"lives {len(history.lives)}, trace {result.trace}"
+    )
+    return result.violations
+
+
+def _show_gossip(seed: int, _: Seen) -> list[str]:
+    """Run the members of gossip and print their plan and counts; return the violations."""
+    result = run_gossip(seed)
+    print(f"gossip: {result.plan}")
+    print(
+        f"  packets {result.packets}, state exchanges {result.exchanges}, agreed {result.agreed_after} periods after "
+        f"the last fault, then {result.quiet_bytes:.0f} bytes of each in a period, longest {result.longest}"
     )
     return result.violations
 

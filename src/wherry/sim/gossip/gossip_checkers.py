@@ -1,0 +1,148 @@
+"""What must hold of members: judged by what each holds, period by period, and by what really is. Knows no packet.
+
+All bounds are in periods, for at most 50 members; each was set to what a thousand seeds needed, and half of that more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wherry.mesh.gossip.terms import PACKET_BYTES_MAX
+from wherry.sim.gossip.gossip_world import GossipWorld, MemberProcess
+
+AGREE_PERIODS = 30
+"""After the last fault: everyone knows who runs, and what each provides."""
+
+HELD_DEAD_PERIODS = 15
+"""A process that runs and can be reached is not held dead for longer by another."""
+
+HELD_LIVE_PERIODS = 40
+"""A process that crashed or left is not held alive for longer."""
+
+FALSELY_DEAD, FALSELY_DEAD_LOSSY = 1, 4
+"""So often in a run a member is held dead to which nothing happened, where others are slow, stopped or cut off; and
+where a tenth of the packets is lost, or more."""
+
+SPREAD_PERIODS = 10
+"""Once one member holds a process dead that ended, the others do within this time."""
+
+JOIN_PERIODS = 30
+
+KNOWN_PERIODS = 12
+"""What a member provides is known to each that it can reach."""
+
+CALM_PERIODS = 10
+
+QUIET_BYTES = 600
+"""What a member sends in a period when everyone agrees, on average."""
+
+
+class GossipWatch:
+    """Looks at all members once a period, and keeps what broke a bound."""
+
+    def __init__(self, world: GossipWorld) -> None:
+        self._world = world
+        self.violations: list[str] = []
+        self._since: dict[tuple[str, str, str], int] = {}
+        """Since when a member holds another wrongly: by checker, holder and held."""
+        self._disturbed: dict[str, int] = {}
+        self._cut_at = 0
+        self._dropped: dict[MemberProcess, int] = {}
+        """Since when a process that ended is held dead by one of the others."""
+        self.longest: dict[str, int] = {}
+        self._falsely_dead: dict[tuple[str, int], None] = {}
+        """Members with their incarnation that were held dead, though nothing had happened to them for a while."""
+
+    def disturb(self, life: MemberProcess) -> None:
+        """Note that a member was cut off, stopped or slow in this period: bounds count from the next one on."""
+        self._disturbed[life.name] = self._world.period
+
+    def look(self) -> None:
+        """Compare what everyone holds with what is."""
+        for life in self._world.running:
+            if life.stopped is not None or life.slow_ms or life.side:
+                self.disturb(life)
+            if life.side:
+                self._cut_at = self._world.period
+        if self._cut_at == self._world.period:
+            for life in self._world.running:
+                if self._world.period - life.born_period < JOIN_PERIODS:
+                    self.disturb(life)  # it may have joined on one side of the cut only
+        for period, _, other in self._world.deaths:
+            calm_since = max(self._disturbed.get(other.name, 0), self._cut_at, other.born_period)
+            if other.is_running and period - calm_since > CALM_PERIODS:
+                self._falsely_dead[other.name, other.core.own.incarnation] = None
+                self.longest["falsely_dead"] = len(self._falsely_dead)
+                most = FALSELY_DEAD if self._world.plan.loss < 0.1 else FALSELY_DEAD_LOSSY
+                if len(self._falsely_dead) == most + 1:
+                    self.violations.append(f"falsely_dead: {[name for name, _ in self._falsely_dead]}, at {period}")
+        self._world.deaths.clear()
+        holders = [life for life in self._world.running if life.stopped is None]
+        for holder in holders:
+            live = holder.core.members.live
+            for other in self._world.lives.values():
+                if other is not holder:
+                    self._judge(holder, other, other.name in live)
+
+    def _judge(self, holder: MemberProcess, other: MemberProcess, is_held: bool) -> None:
+        if other.is_running:
+            self._count("live_held_dead", holder, other, not is_held and holder.core.has_joined, HELD_DEAD_PERIODS)
+            self._end("gone_held_live", holder, other)
+            self._end("gone_spread", holder, other)
+            if is_held:
+                instances = holder.core.members.live[other.name].instances
+                stale = instances != self._world.expected[other.name]
+                self._count("announced_known", holder, other, stale, KNOWN_PERIODS)
+        else:
+            self._count("gone_held_live", holder, other, is_held, HELD_LIVE_PERIODS)
+            calm_since = max(self._disturbed.get(holder.name, 0), self._cut_at, holder.born_period) + CALM_PERIODS
+            if not is_held and calm_since < other.ended_period:
+                self._dropped.setdefault(other, self._world.period)
+            is_late = is_held and calm_since < self._dropped.get(other, 0)
+            self._count("gone_spread", holder, other, is_late, SPREAD_PERIODS)
+            self._end("live_held_dead", holder, other)
+            self._end("announced_known", holder, other)
+
+    def _end(self, checker: str, holder: MemberProcess, other: MemberProcess) -> None:
+        self._since.pop((checker, holder.name, other.name), None)
+
+    def _count(self, checker: str, holder: MemberProcess, other: MemberProcess, is_wrong: bool, most: int) -> None:
+        key = (checker, holder.name, other.name)
+        if not is_wrong:
+            self._since.pop(key, None)
+            return
+        period = self._world.period
+        since = self._since.setdefault(key, period)
+        disturbed = max(self._disturbed.get(holder.name, 0), self._disturbed.get(other.name, 0), holder.born_period)
+        lasts = period - max(since, disturbed, other.born_period)
+        self.longest[checker] = max(self.longest.get(checker, 0), lasts)
+        if lasts == most + 1:
+            self.violations.append(f"{checker}: {holder.name} about {other.name} for {lasts} periods, at {period}")
+
+
+def agreed(world: GossipWorld) -> list[str]:
+    """Everyone that runs knows who else runs, and what each provides; and all fingerprints are equal."""
+    running = {life.name for life in world.running}
+    found = []
+    for life in world.running:
+        held = {life.name, *life.core.members.live}
+        if held != running:
+            found.append(f"agreed: {life.name} lacks {sorted(running - held)}, has too many {sorted(held - running)}")
+        found += [
+            f"agreed: {life.name} has version {member.held} of the list of {member.name}"
+            for member in life.core.members.live.values()
+            if member.instances != world.expected[member.name]
+        ]
+    if not found and len({life.core.fingerprint for life in world.running}) > 1:
+        found.append("agreed: fingerprints differ, though everyone knows the same")
+    return found
+
+
+def packets_bounded(world: GossipWorld) -> list[str]:
+    """No packet is larger than it may be."""
+    if world.largest_packet <= PACKET_BYTES_MAX:
+        return []
+    return [f"packets_bounded: a packet of {world.largest_packet} bytes"]
+
+
+AT_THE_END: tuple[Callable[[GossipWorld], list[str]], ...] = (agreed, packets_bounded)

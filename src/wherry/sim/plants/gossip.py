@@ -1,0 +1,135 @@
+"""Planted bugs of gossip: in what a member believes, spreads, probes and asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wherry.mesh.gossip.core import Gossip
+from wherry.mesh.gossip.exchanging import Exchanging
+from wherry.mesh.gossip.knowledge import Knowledge
+from wherry.mesh.gossip.members import Members
+from wherry.mesh.gossip.probing import Probing
+from wherry.mesh.gossip.spreading import Spreading
+from wherry.mesh.gossip.terms import GossipTerms
+from wherry.mesh.gossip.values import Standing
+from wherry.sim.patch import patched
+
+
+def refute_nothing() -> Any:
+    """Let claims about a member stand, though it lives."""
+    return patched(Knowledge, "hold_of_self", lambda _: lambda self, claim, now: None)
+
+
+def send_updates_once() -> Any:
+    """Send each update in one packet, and never again."""
+    return patched(GossipTerms, "transmissions", lambda _: lambda self, members: 1)
+
+
+def send_updates_for_ever() -> Any:
+    """Send each update again and again."""
+    return patched(GossipTerms, "transmissions", lambda _: lambda self, members: 1 << 40)
+
+
+def compare_no_incarnations() -> Any:
+    """Believe what came last."""
+
+    def make(merge: Any) -> Any:
+        def believe(self: Members, claim: Any, *rest: Any) -> Any:
+            member = self.find(claim.name)
+            if member is not None and (claim.incarnation, claim.standing) != (member.incarnation, member.standing):
+                member.incarnation = min(member.incarnation, claim.incarnation - 1)
+            return merge(self, claim, *rest)
+
+        return believe
+
+    return patched(Members, "merge", make)
+
+
+def suspect_for_ever() -> Any:
+    """Suspect members that do not answer, and never hold them dead."""
+    return patched(GossipTerms, "suspicion_ms", lambda _: lambda self, members: 1e12)
+
+
+def suspect_for_a_moment() -> Any:
+    """Hold members dead before they can answer a suspicion."""
+    return patched(GossipTerms, "suspicion_ms", lambda _: lambda self, members: 0.0)
+
+
+def knock_at_nobody() -> Any:
+    """Send nothing to members that are dead, though they may live behind a cut that healed."""
+    return patched(Gossip, "_knock", lambda _: lambda self, now: None)
+
+
+def ask_for_no_listing() -> Any:
+    """Wait for ever for a listing that is too large for packets."""
+    return patched(Exchanging, "_lacking", lambda _: lambda self, now, members: None)
+
+
+def give_no_listing() -> Any:
+    """Leave listings out of state exchanges."""
+    return patched(Knowledge, "newer", lambda _: lambda self, message: [])
+
+
+def take_an_older_listing() -> Any:
+    """Take the listing that came last, whatever its version."""
+
+    def make(take: Any) -> Any:
+        def believe(self: Members, listing: Any, now: float) -> Any:
+            member = self.find(listing.name)
+            if member is not None and listing.version < member.held:
+                member.instances = listing.instances
+            return take(self, listing, now)
+
+        return believe
+
+    return patched(Members, "list_instances", make)
+
+
+def feel_well() -> Any:
+    """Never take the fault for one's own: a slow member accuses the others."""
+    return patched(Probing, "feel", lambda _: lambda self, change: None)
+
+
+def fill_packets_without_end() -> Any:
+    """Put all updates into one packet."""
+    return patched(Spreading, "take", lambda take: lambda self, room, sends: take(self, room + 5_000, sends))
+
+
+def probe_only_the_first() -> Any:
+    """Probe one member again and again."""
+
+    def make(_: Any) -> Any:
+        return lambda self, members: next(iter(members.live), None)
+
+    return patched(Probing, "_next_name", make)
+
+
+def keep_who_left() -> Any:
+    """Do not believe a member that says that it leaves, nor others that it is dead."""
+
+    def make(merge: Any) -> Any:
+        def believe(self: Members, claim: Any, *rest: Any) -> Any:
+            return None if claim.standing >= Standing.DEAD else merge(self, claim, *rest)
+
+        return believe
+
+    return patched(Members, "merge", make)
+
+
+GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "refute nothing": (refute_nothing, 0, ("live_held_dead", "agreed")),
+    "send updates once": (send_updates_once, 3, ("gone_spread", "falsely_dead")),
+    "send updates for ever": (send_updates_for_ever, 2, ("quiet_bounded",)),
+    "compare no incarnations": (compare_no_incarnations, 4, ("agreed", "gone_held_live")),
+    "suspect for ever": (suspect_for_ever, 0, ("gone_held_live", "agreed")),
+    "suspect for a moment": (suspect_for_a_moment, 2, ("falsely_dead",)),
+    "knock at nobody": (knock_at_nobody, 21, ("agreed", "live_held_dead")),
+    "ask for no listing": (ask_for_no_listing, 5, ("announced_known", "agreed")),
+    "give no listing": (give_no_listing, 0, ("announced_known", "agreed")),
+    "take an older listing": (take_an_older_listing, 17, ("announced_known", "agreed")),
+    "feel well": (feel_well, 33, ("falsely_dead",)),
+    "fill packets without end": (fill_packets_without_end, 0, ("packets_bounded",)),
+    "probe only the first": (probe_only_the_first, 1, ("gone_held_live", "agreed")),
+    "keep who left": (keep_who_left, 0, ("gone_held_live", "agreed")),
+}
