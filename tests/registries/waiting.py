@@ -25,6 +25,11 @@ async def until(registry: Registry, reached: Callable[[], bool]) -> None:
         stop()
 
 
+async def until_urls(registry: Registry, expected: list[str], service: str = "billing") -> None:
+    """Return once a service has these URLs."""
+    await until(registry, lambda: urls(registry, service) == expected)
+
+
 async def until_true(reached: Callable[[], bool]) -> None:
     """Return once `reached` is true, for what no event reports."""
     async with asyncio.timeout(PATIENCE_S):

@@ -7,9 +7,12 @@ from typing import Any
 
 from wherry.mesh.fixed import FixedRegistry
 from wherry.mesh.registry import Registry
-from wherry.mesh.urls import RegistryUrl, parse, place, shown
+from wherry.mesh.urls import RegistryUrl, parse, place, places, shown
 from wherry.model.errors import InvalidInput
 
+SEEDS_MAX = 64
+
+ZOOKEEPER_PORT = 2181
 DNS_PORT = 53
 """Where a URL names none."""
 
@@ -20,7 +23,7 @@ def open_registry(url: str, **options: Any) -> Registry:
     Parameters
     ----------
     url
-        `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
+        `zk://host:2181/path`, `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
         forms. Options may stand behind `?`.
     options
         The same options as arguments. An option is given once, here or in the URL.
@@ -78,6 +81,15 @@ def _dns(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
     return DnsRegistry(name, port, **options)
 
 
+def _zookeeper(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
+    try:
+        from wherry.mesh.zookeeper.registry import ZooKeeperRegistry  # noqa: PLC0415  an extra
+    except ImportError as fault:
+        raise _missing("zookeeper", fault) from None
+    hosts = places("registry", parts.places, ZOOKEEPER_PORT, most=SEEDS_MAX)
+    return ZooKeeperRegistry(hosts, parts.path, **options)
+
+
 def _no_path(parts: RegistryUrl) -> None:
     if parts.path not in {"", "/"}:
         raise InvalidInput("registry", f"{parts.scheme}://…{shown(parts.path)}", "a URL without a path, but for zk://")
@@ -89,6 +101,7 @@ def _missing(extra: str, fault: ImportError) -> InvalidInput:
 
 _SCHEMES: dict[str, tuple[Callable[[RegistryUrl, Mapping[str, Any]], Registry], dict[str, Callable[[str, str], Any]]]]
 _SCHEMES = {
+    "zk": (_zookeeper, {"session_ms": _number, "start_ms": _number, "auth": _text}),
     "dns": (
         _dns,
         {
