@@ -1,6 +1,6 @@
 """Two services and a caller: each is a peer, and they find each other by gossip. No other process runs.
 
-    python examples/services.py
+python examples/services.py
 """
 
 import asyncio

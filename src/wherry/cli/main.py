@@ -21,6 +21,7 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
     publish,
     routes,
     serve,
+    services,
     top,
     tour,
 )
