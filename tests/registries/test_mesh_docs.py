@@ -14,7 +14,7 @@ import pytest
 from wherry.mesh.opening import open_registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mesh.md").read_text(encoding="utf-8")
-URLS = sorted(set(re.findall(r"(?:static|dns|zk)://[^\s`\"]+", PAGE)))
+URLS = sorted(set(re.findall(r"(?:gossip|static|dns|zk)://[^\s`\"]+", PAGE)))
 
 
 def test_the_program_runs_as_printed(zookeeper):
@@ -38,4 +38,4 @@ def test_each_url_opens(url):
 
 
 def test_the_page_has_urls_of_each_registry():
-    assert {url.partition(":")[0] for url in URLS} == {"static", "dns", "zk"}
+    assert {url.partition(":")[0] for url in URLS} == {"gossip", "static", "dns", "zk"}

@@ -12,6 +12,7 @@ from wherry.model.errors import InvalidInput
 
 SEEDS_MAX = 64
 
+GOSSIP_PORT = 7073
 ZOOKEEPER_PORT = 2181
 DNS_PORT = 53
 """Where a URL names none."""
@@ -23,7 +24,7 @@ def open_registry(url: str, **options: Any) -> Registry:
     Parameters
     ----------
     url
-        `zk://host:2181/path`, `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
+        `gossip://seed:7073`, `zk://host:2181/path`, `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
         forms. Options may stand behind `?`.
     options
         The same options as arguments. An option is given once, here or in the URL.
@@ -35,8 +36,6 @@ def open_registry(url: str, **options: Any) -> Registry:
     ['http://10.0.0.2:7080']
     """
     parts = parse(url)
-    if parts.scheme not in _SCHEMES:
-        raise InvalidInput("registry", shown(url), "a URL of " + ", ".join(f"{each}://" for each in _SCHEMES))
     opened, known = _SCHEMES[parts.scheme]
     for name in [*parts.options, *options]:
         if name not in known:
@@ -90,6 +89,17 @@ def _zookeeper(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
     return ZooKeeperRegistry(hosts, parts.path, **options)
 
 
+def _gossip(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
+    from wherry.mesh.gossip.registry import GossipRegistry  # noqa: PLC0415  heavier than the other registries
+
+    _no_path(parts)
+    return GossipRegistry(places("seeds", parts.places, GOSSIP_PORT, most=SEEDS_MAX), **options)
+
+
+def _tls_is_an_argument(name: str, _value: str) -> Any:
+    raise InvalidInput(name, "text", "an argument of open_registry, from gossip_tls")
+
+
 def _no_path(parts: RegistryUrl) -> None:
     if parts.path not in {"", "/"}:
         raise InvalidInput("registry", f"{parts.scheme}://…{shown(parts.path)}", "a URL without a path, but for zk://")
@@ -101,6 +111,19 @@ def _missing(extra: str, fault: ImportError) -> InvalidInput:
 
 _SCHEMES: dict[str, tuple[Callable[[RegistryUrl, Mapping[str, Any]], Registry], dict[str, Callable[[str, str], Any]]]]
 _SCHEMES = {
+    "gossip": (
+        _gossip,
+        {
+            "host": _text,
+            "port": _number,
+            "advertise": lambda name, value: place(name, value, 0, 0),
+            "name": _text,
+            "key": lambda _, value: value.encode(),
+            "cluster": _text,
+            "period_ms": _number,
+            "tls": _tls_is_an_argument,
+        },
+    ),
     "zk": (_zookeeper, {"session_ms": _number, "start_ms": _number, "auth": _text}),
     "dns": (
         _dns,

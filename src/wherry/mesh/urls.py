@@ -104,7 +104,7 @@ def shown(url: str) -> str:
     return before + asked + "&".join(names)
 
 
-def place(field: str, text: str, default_port: int | None = None) -> HostPort:
+def place(field: str, text: str, default_port: int | None = None, least_port: int = 1) -> HostPort:
     """Return the host and port of `host:port` or `[address]:port`; without a default, the port has to be given.
 
     Examples
@@ -118,8 +118,8 @@ def place(field: str, text: str, default_port: int | None = None) -> HostPort:
     if found is None or not host or not (found["six"] or _HOST.fullmatch(host)):
         raise InvalidInput(field, text, f"{allowed}, an IPv6 address in brackets")
     port = int(found["port"]) if found["port"] else default_port
-    if port is None or not 1 <= port <= PORT_MAX:
-        raise InvalidInput(field, text, f"{allowed}, with a port from 1 to {PORT_MAX}")
+    if port is None or not least_port <= port <= PORT_MAX:
+        raise InvalidInput(field, text, f"{allowed}, with a port from {least_port} to {PORT_MAX}")
     return HostPort(host, port)
 
 

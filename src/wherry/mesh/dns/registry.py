@@ -27,7 +27,7 @@ from wherry.mesh.listed import EVERY
 from wherry.mesh.registry import Roster
 from wherry.mesh.urls import HostPort
 from wherry.model import check
-from wherry.model.errors import Unavailable
+from wherry.model.errors import Closed, Unavailable
 
 _log = logging.getLogger("wherry.mesh.dns")
 
@@ -95,7 +95,9 @@ class DnsRegistry:
 
     async def start(self) -> None:
         """Read the records, and go on to do so; raise `Unavailable` if DNS has no answer."""
-        if self._task is None and not self._closed:
+        if self._closed:
+            raise Closed("the registry is closed")
+        if self._task is None:
             period = await self._read()
             self._task = asyncio.create_task(self._follow(period), name="registry in DNS")
 
