@@ -1,4 +1,4 @@
-"""Processes for the tests of services: one provides `work`, another one calls it and notes each outcome.
+"""Processes for the tests of services: one provides `job`, another one calls it and notes each outcome.
 
 python -m tests.integration.service_worker provide FOLDER INSTANCE
 python -m tests.integration.service_worker call FOLDER NAME
@@ -93,10 +93,10 @@ def note(path: Path, line: bytes) -> None:
 
 
 async def provide(folder: Path, instance: str) -> None:
-    """Provide `work` until SIGTERM."""
-    work = Service("work")
+    """Provide `job` until SIGTERM."""
+    job = Service("job")
 
-    @work.method(max_concurrent=8, max_waiting=64)
+    @job.method(max_concurrent=8, max_waiting=64)
     async def run(call: str) -> str:
         note(folder / f"{instance}.ran", call.encode())
         await asyncio.sleep(0.002)
@@ -106,7 +106,7 @@ async def provide(folder: Path, instance: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     registry = FolderRegistry(folder)
     await registry.start()
-    async with peer(registry=registry, provides=[work], instance_id=instance) as provider:
+    async with peer(registry=registry, provides=[job], instance_id=instance) as provider:
         note(folder / f"{instance}.url", provider.url.encode())
         await stopped.wait()
     await registry.close()
@@ -125,7 +125,7 @@ async def call(folder: Path, name: str) -> None:
             asked, began = f"{name}-{number}", time.monotonic()
             try:
                 instance, outcome, unknown = (
-                    await caller.call("work.run", asked, timeout_s=TIMEOUT_S),
+                    await caller.call("job.run", asked, timeout_s=TIMEOUT_S),
                     "answered",
                     False,
                 )

@@ -44,7 +44,7 @@ ORDER = [
     ),
     *("subscription delete", "topic delete"),
 ]
-"""The order in which a reader would come to them; `serve`, `tour`, services, and what needs Spark have tests of their own."""
+"""The order in which a reader would come to them. `serve`, `tour`, services and what needs Spark have other tests."""
 
 
 def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):

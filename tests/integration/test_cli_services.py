@@ -24,7 +24,7 @@ def registry(monkeypatch):
         return sum(order.items)
 
     with peer_sync(provides=[billing]) as provider:
-            monkeypatch.setenv("WHERRY_REGISTRY", "static://" + provider.url.partition("://")[2])
+        monkeypatch.setenv("WHERRY_REGISTRY", "static://" + provider.url.partition("://")[2])
         yield
 
 

@@ -47,7 +47,7 @@ class Processes:
         """Start an instance, and wait until it can be called."""
         known = len(self.lines(f"{name}.url"))
         self.begin("provide", name)
-        self.until(lambda: len(self.lines(f"{name}.url")) > known and (self.folder / f"work-{name}.instance").exists())
+        self.until(lambda: len(self.lines(f"{name}.url")) > known and (self.folder / f"job-{name}.instance").exists())
 
     def kill(self, name: str) -> None:
         """Kill an instance; its record stays, as it does in a registry that has not noticed."""
@@ -162,17 +162,17 @@ def test_a_call_is_one_request_of_http_and_a_service_is_inspected_and_controlled
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 
-    assert send("POST", "/services/work/run", "http-1") == (200, "a")
+    assert send("POST", "/services/job/run", "http-1") == (200, "a")
     status, listed = send("GET", "/services")
-    assert (status, listed["instance"], [each["service"] for each in listed["services"]]) == (200, "a", ["work"])
-    status, shown = send("GET", "/services/work")
+    assert (status, listed["instance"], [each["service"] for each in listed["services"]]) == (200, "a", ["job"])
+    status, shown = send("GET", "/services/job")
     (method,) = shown["methods"]
     assert (method["name"], method["calls"]["answered"], method["max_concurrent"]) == ("run", 1, 8)
     assert method["argument"] == {"type": "string"}
-    assert send("POST", "/services/work/control/pause", {"methods": ["run"]})[0] == 200
-    status, problem = send("POST", "/services/work/run", "http-2")
+    assert send("POST", "/services/job/control/pause", {"methods": ["run"]})[0] == 200
+    status, problem = send("POST", "/services/job/run", "http-2")
     assert (status, problem["code"]) == (503, "paused")
-    assert send("POST", "/services/work/control/resume", {})[0] == 200
-    assert send("POST", "/services/work/control/limit", {"method": "run", "max_concurrent": 2})[0] == 200
-    assert send("POST", "/services/work/run", "http-3") == (200, "a")
+    assert send("POST", "/services/job/control/resume", {})[0] == 200
+    assert send("POST", "/services/job/control/limit", {"method": "run", "max_concurrent": 2})[0] == 200
+    assert send("POST", "/services/job/run", "http-3") == (200, "a")
     assert processes.lines("a.ran") == ["http-1", "http-3"]

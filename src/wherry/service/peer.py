@@ -34,6 +34,9 @@ DRAIN_S: Final = 10.0
 STARTED_MAX: Final = 65_536
 """Calls that were started and have not ended; one more is refused."""
 
+SETTLES_S: Final = 5.0
+"""How long after the start a call waits for the first instance of a service: a registry learns of all within that."""
+
 READ_ONLY: Final = ("static://", "dns://")
 """Registries that nothing is announced to."""
 
@@ -164,6 +167,7 @@ class Peer:
             tls=self._trust.tls,
             token=self._trust.token,
             on_lost=self._losses.on_call,
+            settles_s=SETTLES_S if isinstance(registry, str) and can_announce else 0.0,
         )
         self._stack.push_async_callback(caller.close)
 

@@ -108,7 +108,9 @@ class ServiceCaller:
         tls: ssl.SSLContext | None = None,
         token: Callable[[], str] | None = None,
         on_lost: OnLost | None = None,
+        settles_s: float = 0.0,
     ) -> None:
+        self._settled_at = time.monotonic() + settles_s
         self.roster, self._kinds, self._on_lost, self._token = roster, balancer, on_lost, token
         self.pool = LinkPool(tls=tls, token=token)
         self.targets: dict[str, CalledMethod] = {}
@@ -174,8 +176,8 @@ class ServiceCaller:
         target, now = call.target, time.monotonic()
         instances = self.roster.of(target.service)
         if not instances:
-            text = "the registry knows no instance of this service"
-            raise Refused(target.name, "", RefusalCode.NO_INSTANCE, text)
+            instances = await self._first_instances(call, now)
+            now = time.monotonic()
         instance = target.balancer.choose(instances, session=call.session, chance=random(), now=now)
         if call.tried and instance.id in call.tried:
             instance = next((each for each in instances if each.id not in call.tried), instance)
@@ -207,6 +209,29 @@ class ServiceCaller:
         if flags & OUTCOME:
             raise _fault(target.name, name, flags, body)
         return flags, body
+
+    async def _first_instances(self, call: CallAttempt, now: float) -> tuple[Instance, ...]:
+        """Return the instances of a service of which none is known, once there is one; refuse the call if none comes.
+
+        Only a registry that has just been opened is waited for: it may not have learned of all yet.
+        """
+        until = min(call.deadline, self._settled_at)
+        if now < until:
+            service, changed = call.target.service, asyncio.Event()
+            stop = self.roster.watch(lambda _: changed.set())
+            try:
+                while not self.roster.of(service):
+                    changed.clear()
+                    async with asyncio.timeout(until - time.monotonic()):
+                        await changed.wait()
+            except TimeoutError:
+                pass
+            finally:
+                stop()
+            if found := self.roster.of(service):
+                return found
+        text = "the registry knows no instance of this service"
+        raise Refused(call.target.name, "", RefusalCode.NO_INSTANCE, text)
 
     async def _connect(self, call: CallAttempt, instance: Instance, now: float) -> CallerLink:
         try:

@@ -1,0 +1,1 @@
+"""Commands about services of peers."""
