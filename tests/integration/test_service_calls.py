@@ -188,7 +188,7 @@ def test_a_provider_knows_of_results_whether_their_caller_has_read_them():
             for number in range(20):
                 await caller.call("shop.echo", b"%d" % number)
             (connection,) = host.connections
-            await until(lambda: not connection._unseen)
+            await until(lambda: not connection.unseen.count)
             await caller.close()
             await until(lambda: not host.connections)
             assert host.endings.unseen_results == 0

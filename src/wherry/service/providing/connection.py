@@ -7,7 +7,6 @@ caller has reported that it read it (SEEN), so that the provider knows at the en
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ import msgspec
 
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.running import ProvidedCall
+from wherry.service.providing.unseen import Unseen
 from wherry.wire.fair_protocol import FairProtocol
 from wherry.wire.native.codec.documents import decode_document, encode_goodbye
 from wherry.wire.native.codec.faults import WireFault
@@ -49,8 +49,8 @@ WRITE_S: Final = 30.0
 CALLS_MAX: Final = 16_384
 """Calls of one connection under way; one more is refused as full."""
 
-UNSEEN_MAX: Final = 65_536
-"""Answers that a caller has not reported as read; beyond it the caller breaks the protocol."""
+ARGUMENT_BYTES_MAX: Final = 64 << 20
+"""Of the arguments of calls under way, of one connection; one more call is refused as full."""
 
 TURN_FRAMES_MAX: Final = 16
 """Results of one turn that are written before its end, so that the caller begins while the provider goes on."""
@@ -70,7 +70,9 @@ class ProviderConnection(FairProtocol):
         self.token = token
         """The token of the caller, for the calls that come from now on."""
         self.calls: dict[int, ProvidedCall] = {}
-        self._unseen: deque[ProvidedCall] = deque()
+        self._argument_bytes = 0
+        """Of the calls under way."""
+        self.unseen = Unseen(keeps_calls=host.endings.keeps_calls)
         self._turn: list[bytes] = []
         self._reader = FrameReader("client", rules=SERVICE_RULES)
         self._paused_since: float | None = None
@@ -136,19 +138,18 @@ class ProviderConnection(FairProtocol):
         if number in calls:
             raise WireFault("client", "id", number, "a number without a call under way")
         call = ProvidedCall(self, number, flags, asked)
-        if len(calls) >= CALLS_MAX:
-            self._host.refuse(call, RefusalCode.FULL, f"{CALLS_MAX} calls of this connection are under way")
+        size = len(asked.argument)
+        if len(calls) >= CALLS_MAX or self._argument_bytes + size > ARGUMENT_BYTES_MAX:
+            text = f"{len(calls)} calls of this connection, with {self._argument_bytes} bytes, are under way"
+            self._host.refuse(call, RefusalCode.FULL, text)
             return
         calls[number] = call
+        self._argument_bytes += size
         self._host.begin(call)
 
     def _other(self, kind: int, number: int, body: bytes) -> None:
         if kind == CallKind.SEEN:
-            seen, unseen = decode_seen(body), self._unseen
-            if seen > len(unseen):
-                raise WireFault("client", "results", seen, f"at most {len(unseen)}, which were sent")
-            for _ in range(seen):
-                unseen.popleft()
+            self.unseen.seen(decode_seen(body))
         elif kind == Kind.CANCEL:
             call = self.calls.get(number)
             if call is not None:
@@ -177,17 +178,20 @@ class ProviderConnection(FairProtocol):
 
     def drop(self, call: ProvidedCall) -> None:
         """Forget a call whose caller wants no answer any more."""
-        self.calls.pop(call.number, None)
+        self._forget(call)
         self._close_if_done()
 
+    def _forget(self, call: ProvidedCall) -> None:
+        if self.calls.get(call.number) is call:
+            del self.calls[call.number]
+            self._argument_bytes -= len(call.asked.argument)
+
     def _sent(self, call: ProvidedCall, frame: bytes) -> None:
-        self.calls.pop(call.number, None)
+        self._forget(call)
         if self._is_closed:
             return
-        unseen = self._unseen
-        unseen.append(call)
-        if len(unseen) > UNSEEN_MAX:
-            self._cut_off(f"{UNSEEN_MAX} results are not reported as read")
+        if not self.unseen.add(call):
+            self._cut_off(f"{self.unseen.count} results are not reported as read")
             return
         turn = self._turn
         if not turn:
@@ -244,9 +248,7 @@ class ProviderConnection(FairProtocol):
         for call in list(self.calls.values()):
             self._host.cancel(call, CallOutcome.LOST)
         self.calls.clear()
-        unseen, self._unseen = self._unseen, deque()
-        for call in unseen:
-            self._host.endings.unseen(call)
+        self._host.endings.unseen(self.unseen)
         self._left()
 
     # --------------------------------------------------------------------------------------------------- for the server

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 from wherry.model.errors import InvalidInput, error_text
 from wherry.service import values
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod
-from wherry.wire.native.codec.faults import WireFault
-from wherry.wire.native.codec.frames import Flag
+from wherry.service.providing.unseen import Unseen
+from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
 from wherry.wire.native.codec.invokes import TEXT_CHARS_MAX, Trouble
 
 OnLost = Callable[[ProvidedCall, CallOutcome], None]
 """Called with a call that had no result, or whose result the caller has not reported as read. Must not raise."""
 
-_MSGPACK: Final = int(Flag.MSGPACK)
+_MSGPACK, _JSON = int(Flag.MSGPACK), int(Flag.JSON)
 
 
 class Endings:
@@ -35,26 +34,25 @@ class Endings:
     def returned(self, call: ProvidedCall, method: ProvidedMethod, result: object) -> None:
         if call.outcome is not None:  # cancelled, and the method went on to its end
             return
-        if method.method.result.is_bytes:
-            if type(result) is bytes:
-                self.done(call, CallOutcome.ANSWERED)
-                call.sink.answer(call, result, 0)
+        flags, body = 0, b""
+        try:
+            if not method.method.result.is_bytes:
+                is_json = call.flags & Flag.JSON or call.sink.wants_json
+                flags = _JSON if is_json else _MSGPACK
+                body = values.encode_json(result) if is_json else values.encode_msgpack(result)
+            elif type(result) is bytes:
+                body = result
             else:
                 self.failed(call, "TypeError", f"the method returned {type(result).__name__}, and declares bytes")
-            return
-        try:
-            if call.flags & Flag.JSON or call.sink.wants_json:
-                flags, body = int(Flag.JSON), values.encode_json(result)
-            else:
-                flags, body = _MSGPACK, values.encode_msgpack(result)
+                return
         except InvalidInput as fault:
             self.failed(call, "TypeError", f"the result cannot be encoded: {fault}")
             return
+        if len(body) > FRAME_BYTES_MAX:
+            self.failed(call, "TooLarge", f"the result has {len(body)} bytes; at most {FRAME_BYTES_MAX} are allowed")
+            return
         self.done(call, CallOutcome.ANSWERED)
-        try:
-            call.sink.answer(call, body, flags)
-        except WireFault as fault:
-            call.sink.trouble(call, Flag.FAILED, Trouble("failed", str(fault), "TooLarge"))
+        call.sink.answer(call, body, flags)
 
     def raised(self, call: ProvidedCall, fault: Exception) -> None:
         if call.outcome is None:
@@ -91,11 +89,17 @@ class Endings:
             seconds = time.perf_counter() - call.ran_from if call.ran_from else None
             call.method.statistics.note(outcome, seconds)
 
-    def unseen(self, call: ProvidedCall) -> None:
-        """Note an answer whose caller disconnected before it reported that it has read it."""
-        self.unseen_results += 1
-        if call.outcome is CallOutcome.ANSWERED:
-            self.lost(call, CallOutcome.LOST)
+    @property
+    def keeps_calls(self) -> bool:
+        """Return whether a call is needed after its answer, until its caller has read it."""
+        return self._on_lost is not None
+
+    def unseen(self, results: Unseen) -> None:
+        """Note results whose caller disconnected before it reported that it has read them."""
+        self.unseen_results += results.count
+        for call in results.calls:
+            if call.outcome is CallOutcome.ANSWERED:
+                self.lost(call, CallOutcome.LOST)
 
     def lost(self, call: ProvidedCall, outcome: CallOutcome) -> None:
         if self._on_lost is not None:
