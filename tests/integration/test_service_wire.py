@@ -194,13 +194,13 @@ def test_a_method_keeps_its_place_after_its_caller_has_gone():
 def test_a_caller_that_reads_nothing_is_not_read_and_others_go_on():
     async def main():
         async with calling(shop()) as (caller, provider), by_hand(provider) as hand:
-            hand.writer.transport.pause_reading()
+            hand.writer.transport.pause_reading()  # type: ignore[attr-defined]
             body = bytes(1 << 20)
             for number in range(1, 41):
                 hand.writer.write(encode_invoke(number, b"shop.echo", body))
             await until(lambda: any(each._paused_since is not None for each in host_of(provider).connections))
             assert await caller.call("shop.echo", b"x") == b"x"
-            hand.writer.transport.resume_reading()
+            hand.writer.transport.resume_reading()  # type: ignore[attr-defined]
             found = [await hand.frame() for _ in range(40)]
             assert [frame and (frame[2], len(frame[3])) for frame in found] == [(n, 1 << 20) for n in range(1, 41)]
 

@@ -32,7 +32,7 @@ from wherry.wire.native.codec.reader import FrameReader
 CALLS_MAX: Final = 16_384
 """Calls under way over one connection; one more is refused."""
 
-TURN_FRAMES_MAX: Final = 16
+TURN_FRAMES_MAX: Final = 32
 """Frames of one turn that are written before its end, so that the provider begins while the caller goes on."""
 
 SWEEP_S: Final = 0.02

@@ -52,7 +52,7 @@ CALLS_MAX: Final = 16_384
 ARGUMENT_BYTES_MAX: Final = 64 << 20
 """Of the arguments of calls under way, of one connection; one more call is refused as full."""
 
-TURN_FRAMES_MAX: Final = 16
+TURN_FRAMES_MAX: Final = 32
 """Results of one turn that are written before its end, so that the caller begins while the provider goes on."""
 
 PARTIAL_BYTES_MAX: Final = 64 << 20
