@@ -194,7 +194,7 @@ async def test_what_does_not_fit_into_packets_comes_by_state_exchange():
 
 
 @run
-async def test_another_key_learns_nothing_and_disturbs_nobody(monkeypatch):
+async def test_a_member_with_another_key_learns_and_changes_nothing(monkeypatch):
     monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.5)
     async with Cluster() as cluster:
         first, second = await cluster.add(), await cluster.add()

@@ -17,8 +17,9 @@ from tests.registries.waiting import PATIENCE_S, until, until_true, until_urls, 
 from tests.registries.zookeeper_server import ZooKeeper
 from wherry.mesh.instance import INSTANCE_BYTES_MAX, Instance, encode
 from wherry.mesh.opening import open_registry
+from wherry.mesh.zookeeper.announcing import ANNOUNCED_MAX
 from wherry.mesh.zookeeper.registry import ZooKeeperRegistry
-from wherry.model.errors import Closed, InvalidInput, Unauthorized, Unavailable
+from wherry.model.errors import Closed, InvalidInput, LimitReached, Unauthorized, Unavailable
 
 HOST = "http://127.0.0.1"
 
@@ -289,6 +290,19 @@ def test_nodes_of_a_user_are_closed_to_others_and_the_password_is_in_no_log(zook
     with caplog.at_level(logging.DEBUG):
         run(zookeeper, root, play, 2, auth="wherry:hidden")
     assert "hidden" not in caplog.text
+
+
+def test_what_one_process_announces_is_bounded():
+    async def play() -> None:
+        registry = open_registry(f"zk://127.0.0.1:{free_port()}")  # not started: announcements are kept
+        for each in range(ANNOUNCED_MAX):
+            await registry.announce(one(1, f"i{each}"))
+        await registry.announce(one(2, "i0", version=1))
+        with pytest.raises(LimitReached):
+            await registry.announce(one(1, "more"))
+        await registry.close()
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("auth", ["hidden", ":hidden", "hidden:", "hidden:" + "x" * 300, 7])
