@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from bench import amqp, core, fair, http, lone, service, spark, start, stomp
+from bench import amqp, balancing, core, fair, http, lone, service, spark, start, stomp
 from bench.figure import Figure, table
 from bench.measuring import progress
 
@@ -19,6 +19,7 @@ PARTS = {
     "amqp": amqp.figures,
     "stomp": stomp.figures,
     "fair": fair.figures,
+    "balancing": balancing.figures,
     "service": service.figures,
     "spark": spark.figures,
 }

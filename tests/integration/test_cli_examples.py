@@ -1,12 +1,15 @@
 """The examples of `--help` run as printed, one after another."""
 
+import asyncio
 import os
 import shlex
 import subprocess
 from pathlib import Path
 
 from tests.integration.shell import PATIENCE_S, WHERRY, bury, lines
+from tests.unit.service.lost.samples import lost_call
 from wherry.cli.frame import EXAMPLES
+from wherry.service.lost.log import LostLog
 
 ORDER = [
     *(
@@ -42,9 +45,16 @@ ORDER = [
         "config show",
         "completion",
     ),
+    *("lost list", "lost show", "lost resend", "lost drop"),
     *("subscription delete", "topic delete"),
 ]
 """The order in which a reader would come to them. `serve`, `tour`, services and what needs Spark have other tests."""
+
+
+async def lose(*ids):
+    async with LostLog("lost") as log:
+        for each in ids:
+            await log.keep(lost_call(each))
 
 
 def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
@@ -69,6 +79,8 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
             bury(url, "jobs", "cat.png", "dog.png", subscription="strict")
         if path == "key show":
             monkeypatch.setenv("ID", lines(wherry("key", "list", "--json"))[0]["id"])
+        if path in ("lost list", "lost drop"):
+            asyncio.run(lose("call-1", "call-2"))
         for example in EXAMPLES[path]:
             if any(sign in example for sign in "|$"):
                 subprocess.run(["bash", "-ec", example], stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True)

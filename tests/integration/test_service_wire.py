@@ -88,7 +88,7 @@ async def by_hand(provider: Peer) -> AsyncIterator[ByHand]:
     ],
     ids=["kind", "body", "id", "number in use", "flags", "seen", "token", "long token", "hello"],
 )
-def test_a_caller_that_breaks_a_rule_is_cut_off_and_told_why(data):
+def test_a_caller_that_breaks_a_rule_is_cut_off_with_the_reason(data):
     async def main():
         gate = Gate()
         async with calling(shop(gate)) as (caller, provider):

@@ -18,6 +18,7 @@ _WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 
 BROKER, MESSAGES, CATALOG, FIGURES = "The broker", "Messages", "What there is", "Figures"
 DATA = "Data"
+SERVICES = "Services"
 """The panels of `--help`."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}
@@ -29,6 +30,7 @@ ORDER = (
     *("topic", "subscription", "route", "dead", "key", "service"),
     *("top", "load", "bench"),
     "pipeline",
+    "lost",
 )
 """The commands as `--help` lists them."""
 

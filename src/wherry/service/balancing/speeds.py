@@ -76,7 +76,7 @@ class Speed:
 
 
 class Speeds:
-    """The statistics of one client, by instance; about 200 bytes for each instance that was called."""
+    """The statistics of one client, by instance; some 400 bytes for each, with its place in a balancer."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, Speed] = {}

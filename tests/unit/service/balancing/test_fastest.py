@@ -162,6 +162,16 @@ def test_a_call_that_is_under_way_for_long_makes_its_instance_slow():
     assert speeds.seconds("a", 4.0) > 2.0
 
 
+def test_one_call_that_hangs_outweighs_many_quick_answers():
+    speeds = Speeds()
+    for at in range(1_000):
+        speeds.began("a", at * 0.005)
+        speeds.ended("a", at * 0.005 + 0.01, 0.01, True)
+    assert speeds.seconds("a", 5.0) < 0.011
+    speeds.began("a", 5.0)
+    assert speeds.seconds("a", 6.0) >= 0.5
+
+
 def test_an_instance_that_refuses_quickly_is_not_fast():
     speeds = Speeds()
     for name, seconds, ok in [("a", 0.1, True), ("b", 0.001, False)] * 20:

@@ -1,0 +1,1 @@
+"""The commands about services that peers offer each other."""
