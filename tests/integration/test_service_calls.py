@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -103,6 +104,7 @@ def test_a_call_that_is_not_run_is_refused_with_the_reason(method, argument, rea
         ({"method": "shop.echo", "timeout_s": 1e9}, "timeout_s"),
         ({"method": "shop.echo", "session": ""}, "session"),
         ({"method": "shop.echo", "argument": object()}, "value"),
+        ({"method": "shop.echo", "argument": bytes(32 << 20)}, "argument"),
     ],
 )
 def test_a_wrong_call_is_refused_by_field_before_it_is_sent(arguments, field):
@@ -398,5 +400,35 @@ def test_a_large_argument_and_result_go_through():
         async with calling(shop()) as (caller, _):
             body = bytes(range(256)) * (20 << 12)
             assert await caller.call("shop.echo", body) == body
+
+    run(main())
+
+
+def test_a_result_that_is_too_large_is_a_failure_of_the_method():
+    async def main():
+        service = Service("big")
+
+        @service.method
+        async def make() -> bytes:
+            return bytes((32 << 20) + 1)
+
+        async with calling(service) as (caller, _):
+            with pytest.raises(Failed) as caught:
+                await caller.call("big.make")
+            assert caught.value.kind == "TooLarge"
+
+    run(main())
+
+
+def test_an_instance_is_not_set_aside_for_what_its_callers_did_wrong():
+    async def main():
+        async with calling(shop()) as (caller, _):
+            for _ in range(20):
+                with pytest.raises(Refused, match="invalid-input"):
+                    await caller.call("shop.total", {"items": ["x"]})
+                with pytest.raises(Failed):
+                    await caller.call("shop.broken", Order([1]))
+            (found,) = caller.caller.balancers["shop"].statistics(time.monotonic())
+            assert (found.calls, found.failed, found.set_aside) == (40, 0, False)
 
     run(main())

@@ -38,7 +38,7 @@ from wherry.service.outcomes import (
     TimedOut,
 )
 from wherry.service.statistics import CallStatistics
-from wherry.wire.native.codec.frames import Flag
+from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
 from wherry.wire.native.codec.invokes import (
     METHOD_BYTES_MAX,
     OUTCOME,
@@ -51,6 +51,12 @@ TIMEOUT_S: Final = 30.0
 """Of a call that names no other."""
 
 TIMEOUT_S_MAX: Final = 86_400.0
+
+ARGUMENT_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
+"""Of an argument: with its method and its context it fits a frame."""
+
+OWN_FAULTS: Final = frozenset({RefusalCode.INVALID_INPUT, RefusalCode.UNAUTHORIZED, RefusalCode.FORBIDDEN})
+"""Refusals that the caller is to blame for, not the instance."""
 
 TARGETS_MAX: Final = 10_000
 """Methods whose names are remembered."""
@@ -136,6 +142,8 @@ class ServiceCaller:
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             raise InvalidInput("timeout_s", timeout_s, f"more than 0, at most {TIMEOUT_S_MAX:g}")
         flags, body = (0, argument) if type(argument) is bytes else values.encode(argument)
+        if len(body) > ARGUMENT_BYTES_MAX:
+            raise InvalidInput("argument", f"{len(body)} bytes", f"at most {ARGUMENT_BYTES_MAX} bytes")
         if session is not None:
             context = _in_session(session, context)
         call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent)
@@ -178,37 +186,43 @@ class ServiceCaller:
         if not instances:
             instances = await self._first_instances(call, now)
             now = time.monotonic()
-        instance = target.balancer.choose(instances, session=call.session, chance=random(), now=now)
-        if call.tried and instance.id in call.tried:
-            instance = next((each for each in instances if each.id not in call.tried), instance)
-        call.tried.append(instance.id)
-        name, balancer = instance.id, target.balancer
-        balancer.began(name, now)
-        is_fine = False
+        instance = self._choose(call, instances, now)
+        name, is_fine = instance.id, False
         link: CallerLink | None = self.pool.open.get(instance.url)
+        number = 0
         try:
             if link is None or not link.is_open:
                 link = await self._connect(call, instance, now)
-                timeout_s = max(0.001, call.deadline - time.monotonic())
-            else:
-                timeout_s = call.deadline - now
             if self._token is not None:
                 link.note_token(self._token())
+            timeout_s = max(0.001, call.deadline - time.monotonic())
             context = encode_context(call.context) if call.context is not None else b""
             number, future = link.invoke(target.name, target.method, call.argument, call.flags, timeout_s, context)
-            try:
-                flags, body = await future
-            except asyncio.CancelledError:
+            flags, body = await future
+            if flags & OUTCOME:
+                fault = _fault(target.name, name, flags, body)
+                is_fine = not isinstance(fault, Refused) or fault.reason in OWN_FAULTS
+                raise fault
+            is_fine = True
+        except asyncio.CancelledError:
+            is_fine = True  # the caller gave up: that says nothing of the instance
+            if link is not None and number:
                 link.cancel(number)
-                is_fine = True  # the caller gave up: that says nothing of the instance
-                raise
-            is_fine = not flags & Flag.REFUSED
+            raise
         finally:
             ended = time.monotonic()
-            balancer.ended(name, ended, ended - now, is_fine)
-        if flags & OUTCOME:
-            raise _fault(target.name, name, flags, body)
+            target.balancer.ended(name, ended, ended - now, is_fine)
         return flags, body
+
+    def _choose(self, call: CallAttempt, instances: tuple[Instance, ...], now: float) -> Instance:
+        """Return the instance for an attempt, one that the call was not sent to if there is one; report the begin."""
+        balancer = call.target.balancer
+        found = balancer.choose(instances, session=call.session, chance=random(), now=now)
+        if call.tried and found.id in call.tried:
+            found = next((each for each in instances if each.id not in call.tried), found)
+        call.tried.append(found.id)
+        balancer.began(found.id, now)
+        return found
 
     async def _first_instances(self, call: CallAttempt, now: float) -> tuple[Instance, ...]:
         """Return the instances of a service of which none is known, once there is one; refuse the call if none comes.
