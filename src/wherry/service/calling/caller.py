@@ -25,6 +25,7 @@ from wherry.service.balancing.balancer import Balancer
 from wherry.service.balancing.kinds import balancer_of
 from wherry.service.balancing.retries import Retries
 from wherry.service.balancing.set_aside import SetAside
+from wherry.service.calling.attempt import CallAttempt, CalledMethod
 from wherry.service.calling.link import CallerLink
 from wherry.service.calling.pool import LinkPool
 from wherry.service.outcomes import (
@@ -37,7 +38,6 @@ from wherry.service.outcomes import (
     Refused,
     TimedOut,
 )
-from wherry.service.statistics import CallStatistics
 from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
 from wherry.wire.native.codec.invokes import (
     METHOD_BYTES_MAX,
@@ -61,46 +61,10 @@ OWN_FAULTS: Final = frozenset({RefusalCode.INVALID_INPUT, RefusalCode.UNAUTHORIZ
 TARGETS_MAX: Final = 10_000
 """Methods whose names are remembered."""
 
-OnLost = Callable[["CallAttempt", CallError], None]
+OnLost = Callable[[CallAttempt, CallError], None]
 """Called with a call that had no result. Must not raise."""
 
 Kinds = str | Mapping[str, str | Balancer]
-
-
-class CalledMethod:
-    """A method, as callers name it."""
-
-    __slots__ = ("answered", "balancer", "method", "name", "service", "statistics")
-
-    def __init__(self, name: str, service: str, balancer: SetAside) -> None:
-        self.name, self.service, self.balancer = name, service, balancer
-        self.method = name.encode()
-        self.answered = 0
-        self.statistics = CallStatistics()
-        """Of the calls that had no result."""
-
-
-class CallAttempt:
-    """A call as it was asked for."""
-
-    __slots__ = ("argument", "context", "deadline", "flags", "idempotent", "session", "target", "timeout_s", "tried")
-
-    def __init__(
-        self,
-        target: CalledMethod,
-        argument: bytes,
-        flags: int,
-        timeout_s: float,
-        session: str | None,
-        context: CallContext | None,
-        *,
-        idempotent: bool,
-    ) -> None:
-        self.target, self.argument, self.flags = target, argument, flags
-        self.timeout_s, self.session, self.context, self.idempotent = timeout_s, session, context, idempotent
-        self.deadline = time.monotonic() + timeout_s
-        self.tried: list[str] = []
-        """Ids of the instances that it was sent to, or that were not reached."""
 
 
 class ServiceCaller:
