@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from bench import amqp, balancing, core, fair, http, lone, spark, start, stomp
+from bench import amqp, balancing, core, fair, http, lone, service, spark, start, stomp
 from bench.figure import Figure, table
 from bench.measuring import progress
 
@@ -20,9 +20,11 @@ PARTS = {
     "stomp": stomp.figures,
     "fair": fair.figures,
     "balancing": balancing.figures,
+    "service": service.figures,
     "spark": spark.figures,
 }
 PIECES = {f"lone.{name}": measure for name, measure in lone.PARTS.items()}
+PIECES |= {f"service.{name}": measure for name, measure in service.PARTS.items()}
 PIECES |= {f"fair.{wire}": measure for wire, measure in fair.PARTS.items()}
 """Pieces of a part, which can be measured by themselves."""
 

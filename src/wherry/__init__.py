@@ -71,6 +71,13 @@ if TYPE_CHECKING:
     )
     from wherry.model.schema import Message
     from wherry.security.signing import verify_webhook
+    from wherry.service.current import current_call
+    from wherry.service.outcomes import ConnectionLost, Failed, RefusalCode, Refused, TimedOut
+    from wherry.service.peer import Losses, Peer, Trust, peer
+    from wherry.service.providing.provider import ListenAt
+    from wherry.service.service import Service
+    from wherry.service.sync import SyncPeer, peer_sync
+    from wherry.wire.native.codec.invokes import CallContext
 
 __all__ = [
     "AlreadyExists",
@@ -81,9 +88,11 @@ __all__ = [
     "Batch",
     "Binding",
     "Broker",
+    "CallContext",
     "Client",
     "Clock",
     "Closed",
+    "ConnectionLost",
     "Consumer",
     "Corrupt",
     "CutOff",
@@ -91,6 +100,7 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "DuplicateId",
+    "Failed",
     "Fate",
     "Fates",
     "Fenced",
@@ -100,19 +110,25 @@ __all__ = [
     "InvalidInput",
     "Leased",
     "LimitReached",
+    "ListenAt",
+    "Losses",
     "Message",
     "NotFound",
     "NotWaiting",
     "OutOfSequence",
     "Outcome",
+    "Peer",
     "PublishOptions",
     "Published",
     "Received",
+    "RefusalCode",
+    "Refused",
     "Removal",
     "Retry",
     "Right",
     "Route",
     "Search",
+    "Service",
     "StageLost",
     "StaleLease",
     "StorageError",
@@ -120,10 +136,13 @@ __all__ = [
     "Subscription",
     "SubscriptionStats",
     "SyncClient",
+    "SyncPeer",
     "SystemClock",
+    "TimedOut",
     "TooLarge",
     "Topic",
     "TopicStats",
+    "Trust",
     "Unauthorized",
     "Unavailable",
     "VersionConflict",
@@ -133,9 +152,12 @@ __all__ = [
     "WriterFailed",
     "connect",
     "connect_sync",
+    "current_call",
     "embedded",
     "embedded_sync",
     "open",
+    "peer",
+    "peer_sync",
     "register_assignment",
     "verify_webhook",
 ]
@@ -172,6 +194,13 @@ _PLACES = {
     "model.catalog.topic": "Topic",
     "model.catalog.webhook": "Webhook",
     "security.signing": "verify_webhook",
+    "service.current": "current_call",
+    "service.outcomes": "ConnectionLost Failed RefusalCode Refused TimedOut",
+    "service.peer": "Losses Peer Trust peer",
+    "service.providing.provider": "ListenAt",
+    "service.service": "Service",
+    "service.sync": "SyncPeer peer_sync",
+    "wire.native.codec.invokes": "CallContext",
 }
 """Where each name is; `name=original` where it goes by another one there."""
 

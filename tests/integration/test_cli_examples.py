@@ -48,7 +48,7 @@ ORDER = [
     *("lost list", "lost show", "lost resend", "lost drop"),
     *("subscription delete", "topic delete"),
 ]
-"""The order in which a reader would come to them; `serve`, `tour`, and what needs Spark have tests of their own."""
+"""The order in which a reader would come to them. `serve`, `tour`, services and what needs Spark have other tests."""
 
 
 async def lose(*ids):
@@ -64,7 +64,9 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
     Path("wherry").write_text(f'#!/bin/sh\nexec {" ".join(WHERRY)} "$@"\n')
     Path("wherry").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    elsewhere = {path for path in EXAMPLES if path in ("serve", "tour", "demo") or path.startswith("pipeline ")}
+    elsewhere = {
+        path for path in EXAMPLES if path in ("serve", "tour", "demo") or path.startswith(("pipeline ", "service "))
+    }
     assert sorted(ORDER) == sorted(set(EXAMPLES) - elsewhere)
     for path in ORDER:
         if path == "publish":

@@ -23,6 +23,7 @@ SAME_ROLE = {
     "FrameReader": "bytes of a wire into its frames",
     "Head": "the lines before a body, of HTTP and of STOMP",
     "PublishedView": "the answer to a publish as JSON, where it is written and where it is read",
+    "Refused": "a call that was refused, of a queue and of a service",
     "Server": "the server of a wire",
     "Sessions": "what all sessions of a wire share",
     "Session": "the state machine of one connection of a wire",

@@ -6,12 +6,13 @@ import sys
 import wherry
 
 NAMES = """
-AlreadyExists Amended Amendment ApiKey Batch Binding Broker Client Clock Closed Consumer Corrupt CutOff DeadFilter
-AuditRecord Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden HistoryLost InUse InvalidInput Leased LimitReached
-Message NotFound NotWaiting OutOfSequence Outcome PublishOptions Published Received Removal Retry Right Route Search
-StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SystemClock TooLarge Topic
-TopicStats Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync
-embedded embedded_sync open register_assignment verify_webhook
+AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallContext Client Clock Closed ConnectionLost
+Consumer Corrupt CutOff DeadFilter Delivery DiskFull DuplicateId Failed Fate Fates Fenced Forbidden HistoryLost InUse
+InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence Outcome Peer PublishOptions
+Published Received RefusalCode Refused Removal Retry Right Route Search Service StageLost StaleLease StorageError
+Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut TooLarge Topic TopicStats Trust
+Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync
+current_call embedded embedded_sync open peer peer_sync register_assignment verify_webhook
 """
 
 

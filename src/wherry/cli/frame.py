@@ -27,7 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {}
 ORDER = (
     *("serve", "config", "doctor", "tour", "demo", "completion"),
     *("publish", "consume", "browse", "search", "message"),
-    *("topic", "subscription", "route", "dead", "key"),
+    *("topic", "subscription", "route", "dead", "key", "service"),
     *("top", "load", "bench"),
     "pipeline",
     "lost",

@@ -16,7 +16,8 @@ from wherry.security.access import Access
 from wherry.wire.amqp.management import paths
 from wherry.wire.amqp.management.asking import ManagementAnswer, ManagementCall
 from wherry.wire.http.api.problem import STATUS_OF, HttpError
-from wherry.wire.http.app import App, check_site
+from wherry.wire.http.api.sites import check_site
+from wherry.wire.http.app import App
 from wherry.wire.http.protocol.message import (
     JSON,
     Answer,

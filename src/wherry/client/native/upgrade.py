@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import cast
 
 from wherry.client.link.address import CONNECT_S, Address, dial
@@ -23,8 +24,8 @@ class UpgradeAnswer(asyncio.Protocol):
     The first frames may arrive before the session takes over the connection: they are added to the body of a 101.
     """
 
-    def __init__(self) -> None:
-        self._got = b""
+    def __init__(self, protocol: str = PROTOCOL) -> None:
+        self._got, self._protocol = b"", protocol
         self.answer: asyncio.Future[ClientResponse | None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,7 +44,7 @@ class UpgradeAnswer(asyncio.Protocol):
 
     def connection_lost(self, fault: Exception | None) -> None:
         head, end, rest = self._got.partition(b"\r\n\r\n")
-        self._done(_answer(head, rest) if end else None)
+        self._done(_answer(head, rest, self._protocol) if end else None)
 
     def _add(self, data: bytes) -> None:
         if self.answer.cancelled():  # the caller has given up, and closes the connection
@@ -53,7 +54,7 @@ class UpgradeAnswer(asyncio.Protocol):
             answer.body = bytes(answer.body) + data
 
     def _read(self, head: bytes, rest: bytes) -> None:
-        answer = _answer(head, rest)
+        answer = _answer(head, rest, self._protocol)
         length = _headers(head).get(b"content-length", b"0")
         if answer is None or not length.isdigit() or len(rest) >= min(int(length), ANSWER_BYTES_MAX):
             self._done(answer)
@@ -63,7 +64,7 @@ class UpgradeAnswer(asyncio.Protocol):
             self.answer.set_result(answer)
 
 
-def _answer(head: bytes, rest: bytes) -> ClientResponse | None:
+def _answer(head: bytes, rest: bytes, protocol: str) -> ClientResponse | None:
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
         return None
@@ -71,7 +72,7 @@ def _answer(head: bytes, rest: bytes) -> ClientResponse | None:
     answer = ClientResponse(int(words[1]), headers.get(b"content-type", b"").decode("latin-1"), rest)
     if (after := headers.get(b"retry-after", b"")).isdigit():
         answer.retry_after_s = float(after)
-    if answer.status == SWITCHED and headers.get(b"upgrade", b"").lower() != PROTOCOL.encode():
+    if answer.status == SWITCHED and headers.get(b"upgrade", b"").lower() != protocol.encode():
         return None
     return answer
 
@@ -82,14 +83,15 @@ def _headers(head: bytes) -> dict[bytes, bytes]:
 
 
 async def ask_upgrade(
-    address: Address, tls: ssl.SSLContext | None, common: str
+    address: Address, tls: ssl.SSLContext | None, common: str, *, path: str = PATH, protocol: str = PROTOCOL
 ) -> tuple[asyncio.Transport, ClientResponse | None]:
     """Return the connection, and the answer to the upgrade; raise `Unavailable` if nothing can be reached.
 
-    The connection is closed unless the answer is 101.
+    `protocol` at `path` is the native wire, unless it is another protocol with the same frames. The connection is
+    closed unless the answer is 101.
     """
-    asking = await dial(address, tls, UpgradeAnswer)
-    head = f"GET {PATH} HTTP/1.1\r\n{common}Connection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
+    asking = await dial(address, tls, partial(UpgradeAnswer, protocol))
+    head = f"GET {path} HTTP/1.1\r\n{common}Connection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
     try:
         asking.transport.write(head.encode("ascii"))
         async with asyncio.timeout(CONNECT_S):

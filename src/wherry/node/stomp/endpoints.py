@@ -11,7 +11,7 @@ from wherry.node.stomp.transports import HttpTransports
 from wherry.node.stomp.views import StompView
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import EndpointGroup
-from wherry.wire.http.api.service import ApiCall, Service
+from wherry.wire.http.api.service import ApiCall, BrokerService
 from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
     Sequence,
@@ -86,7 +86,7 @@ class StompEndpoints:
         table.add("DELETE", SESSIONS + "/{session}", "none", answers={204: None}, **frames)(self.end_stomp_session)
         return table
 
-    def _shows_token(self, request: Request, service: Service) -> None:
+    def _shows_token(self, request: Request, service: BrokerService) -> None:
         """Check the token before the body is read."""
         self._transports.check(request.params["session"], request.headers.get(TOKEN.lower(), ""))
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import lru_cache, partial
-from ipaddress import ip_address
+from functools import partial
 from typing import Protocol
 
 from wherry.broker.port.port import BrokerPort
@@ -22,7 +20,8 @@ from wherry.wire.http.api.routing import (
     EndpointTree,
     decoded,
 )
-from wherry.wire.http.api.service import Guard, Service, open_to_all
+from wherry.wire.http.api.service import BrokerService, Guard, open_to_all
+from wherry.wire.http.api.sites import check_host, check_site, foreign_page
 from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.message import Answer, Request, Response
@@ -73,7 +72,7 @@ class App:
             clock=clock,
             wall_clock=lambda: broker.now_ms() / 1000,
         )
-        self.service = Service(
+        self.service = BrokerService(
             broker,
             self.server,
             guard,
@@ -143,8 +142,8 @@ class App:
 
     def check_page(self, request: Request) -> None:
         """Refuse requests of pages of other sites, whether they use a name that points here or their own."""
-        _check_host(request, self.service.names)
-        request.page = _foreign_page(request, self.service.origins)
+        check_host(request, self.service.names)
+        request.page = foreign_page(request, self.service.origins)
 
     def _preflight(self, request: Request) -> Endpoint:
         """Answer a browser's preflight: which methods and headers a page of another site may use."""
@@ -158,7 +157,7 @@ def _admitted(request: Request, endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-async def _allow(methods: str, call: Call[Service]) -> Answer:
+async def _allow(methods: str, call: Call[BrokerService]) -> Answer:
     headers = [
         ("Access-Control-Allow-Methods", methods),
         ("Access-Control-Allow-Headers", "*, Authorization"),
@@ -178,49 +177,6 @@ PREFLIGHT = Endpoint(
 )
 
 
-def _check_host(request: Request, names: frozenset[str] | None) -> None:
-    """Refuse unknown host names where no keys are required: a page could let its own name point at this broker."""
-    host = request.headers.get("host", "")
-    if names is not None and host and not _is_known(host, names):
-        raise HttpError(
-            "forbidden",
-            f"this broker asks for no keys, so it answers under known names only, and {host[:100]!r} is none of them: "
-            f"add it to server.names in the configuration, or ask for keys",
-        )
-
-
-@lru_cache(maxsize=128)
-def _is_known(host: str, names: frozenset[str]) -> bool:
-    """Return whether a `Host` is an address, which no name server can change, or one of the names."""
-    name = re.sub(r":\d*$", "", host.lower()).rstrip(".")
-    try:
-        ip_address(name[1:-1] if name.startswith("[") else name)
-    except ValueError:
-        return name == "localhost" or name in names
-    return True
-
-
-def _foreign_page(request: Request, origins: frozenset[str]) -> str:
-    """Return the origin of a page of another site that may call; empty for the broker's own pages and other clients.
-
-    Other pages are refused: they must not use the broker through the browser of a user who can reach it.
-    """
-    origin = request.headers.get("origin")
-    if origin is None or origin.partition("://")[2] == request.headers.get("host"):
-        return ""
-    if origin.lower() in origins or ("*" in origins and "://" in origin):
-        return origin
-    hint = "its own pages and those of server.origins in the configuration may"
-    raise HttpError("forbidden", f"a page from {origin[:100]} may not call this broker: {hint}")
-
-
-def check_site(request: Request) -> None:
-    """Refuse requests without an origin that another site caused, such as pictures and links."""
-    site = request.headers.get("sec-fetch-site", "none")
-    if not request.page and site not in ("none", "same-origin"):
-        raise HttpError("forbidden", f"a page from elsewhere ({site[:20]}) may not call this broker")
-
-
 @asynccontextmanager
 async def serve(app: App) -> AsyncIterator[Server]:
     """Run the server of an application; call `listen` on it. At the end it answers requests under way, then closes."""
@@ -235,7 +191,7 @@ async def serve(app: App) -> AsyncIterator[Server]:
         await service.consumers.close()
 
 
-async def _close_idle(service: Service) -> None:
+async def _close_idle(service: BrokerService) -> None:
     while True:
         await asyncio.sleep(CLOSE_IDLE_S)
         await service.consumers.close_idle()

@@ -41,7 +41,7 @@ def open_to_all(request: Request, verb: Verb, topic: str) -> str:
 
 
 @dataclass(slots=True)
-class Service:
+class BrokerService:
     """A broker with all that its HTTP endpoints need."""
 
     broker: BrokerPort
@@ -87,7 +87,7 @@ class Service:
         return [topic for topic in topics if everything or self.may(request, verb, topic.name)]
 
 
-ApiCall: TypeAlias = Call[Service]
+ApiCall: TypeAlias = Call[BrokerService]
 Handler: TypeAlias = Callable[[ApiCall], Awaitable[Answer]]
 
 

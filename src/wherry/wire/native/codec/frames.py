@@ -28,6 +28,8 @@ streams are numbered separately.
     0x32 RENEW     client   request   stream, time, tokens
     0x40 CALL      client   request   head as JSON, body
     0x41 ANSWER    server   request   head as JSON, body
+
+Calls of services have a protocol of their own with the same header: `invokes`.
 """
 
 from __future__ import annotations
@@ -93,11 +95,22 @@ class Flag:
     """The client wants no CONFIRM, only errors. In PUBLISH."""
     STREAM: Final = 0x04
     """The id is that of a stream. In ERROR, MOVED and CANCEL."""
+    MSGPACK: Final = 0x08
+    """The argument or the result is MessagePack. In INVOKE and RESULT, as are those that follow."""
+    JSON: Final = 0x10
+    """The argument or the result is JSON."""
+    REFUSED: Final = 0x20
+    """The method was not run. In RESULT."""
+    FAILED: Final = 0x40
+    """The method was run, and raised. In RESULT."""
 
 
 BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
 
-RULES: Final[dict[int, tuple[tuple[str, ...], int, str]]] = {
+Rules: TypeAlias = dict[IntEnum, tuple[tuple[str, ...], int, str]]
+"""By kind: which side sends it, the flags that it may have, and whether its id is 0, a number from 1 on, or any."""
+
+RULES: Final[Rules] = {
     Kind.HELLO: (BOTH, 0, "zero"),
     Kind.PING: (BOTH, 0, "any"),
     Kind.PONG: (BOTH, 0, "any"),
@@ -117,7 +130,7 @@ RULES: Final[dict[int, tuple[tuple[str, ...], int, str]]] = {
     Kind.CALL: (CLIENT, 0, "number"),
     Kind.ANSWER: (SERVER, 0, "number"),
 }
-"""By kind: which side sends it, the flags that it may have, and whether its id is 0, a number from 1 on, or any."""
+"""Of the protocol between a client and a node."""
 
 EMPTY: Final = frozenset({Kind.PING, Kind.PONG, Kind.CANCEL})
 """Kinds without a body."""

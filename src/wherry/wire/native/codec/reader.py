@@ -16,7 +16,16 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from wherry.wire.native.codec.faults import Side, WireFault
-from wherry.wire.native.codec.frames import EMPTY, FRAME_BYTES_MAX, HEADER, HEADER_BYTES, NUMBER_MAX, RULES, Flag, Kind
+from wherry.wire.native.codec.frames import (
+    EMPTY,
+    FRAME_BYTES_MAX,
+    HEADER,
+    HEADER_BYTES,
+    NUMBER_MAX,
+    RULES,
+    Flag,
+    Rules,
+)
 from wherry.wire.partial_body import GROWTH, GROWTH_WHEN_SHORT, PartialBody
 
 LARGE_BYTES = 32 << 10
@@ -50,6 +59,7 @@ class FrameReader:
         self,
         side: Side,
         *,
+        rules: Rules = RULES,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         is_roomy: Callable[[int], bool] = lambda size: True,
     ) -> None:
@@ -72,7 +82,7 @@ class FrameReader:
         """Bytes of the incomplete frame that must be there before it is worth looking at again."""
         self._frame_bytes_max = frame_bytes_max
         self._rules = {
-            kind: (kind in EMPTY, flags, ids) for kind, (sides, flags, ids) in RULES.items() if side in sides
+            kind: (kind in EMPTY, flags, ids) for kind, (sides, flags, ids) in rules.items() if side in sides
         }
         self._words = {
             kind | flags << 8: _Allowed(int(kind), flags, 0 if is_empty else frame_bytes_max, *_IDS[ids])
@@ -179,11 +189,11 @@ class FrameReader:
 
     def _refuse(self, length: int, kind: int, flags: int, reserved: int, number: int) -> NoReturn:
         """Raise a fault that names the field of a header that breaks a rule."""
-        rule = self._rules.get(kind)
-        if rule is None:
-            allowed = ", ".join(f"{Kind(each).name} {each:#04x}" for each in self._rules)
+        named = next((each for each in self._rules if each == kind), None)
+        if named is None:
+            allowed = ", ".join(f"{each.name} {each:#04x}" for each in self._rules)
             raise WireFault(self.side, "kind", kind, f"a kind of frame that the {self.side} sends: {allowed}")
-        name = Kind(kind).name
+        name, rule = named.name, self._rules[named]
         if length and rule[0]:
             raise WireFault(self.side, "length", length, f"0, since {name} has no body")
         if length > self._frame_bytes_max:

@@ -1,0 +1,287 @@
+"""Calls methods of services: chooses an instance, sends the call, and reports how it ended.
+
+    choose ──► connection ──► INVOKE ──► answered, failed, refused (full, no right …) ──► the caller
+       ▲            │                            │
+       └─ another ◄─┴── not reached ◄── draining, paused, no such method: it was not run
+
+A call goes to another instance only if it certainly was not run, or if the caller declared it idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from random import random
+from typing import Any, Final
+
+from wherry.mesh.instance import Instance
+from wherry.mesh.registry import Roster
+from wherry.model import check
+from wherry.model.errors import InvalidInput, Unavailable, WherryError
+from wherry.service import values
+from wherry.service.balancing.balancer import Balancer
+from wherry.service.balancing.kinds import balancer_of
+from wherry.service.balancing.retries import Retries
+from wherry.service.balancing.set_aside import SetAside
+from wherry.service.calling.attempt import CallAttempt, CalledMethod
+from wherry.service.calling.link import CallerLink
+from wherry.service.calling.pool import LinkPool
+from wherry.service.outcomes import (
+    ELSEWHERE,
+    CallError,
+    CallOutcome,
+    ConnectionLost,
+    Failed,
+    RefusalCode,
+    Refused,
+    TimedOut,
+)
+from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
+from wherry.wire.native.codec.invokes import (
+    METHOD_BYTES_MAX,
+    OUTCOME,
+    CallContext,
+    decode_trouble,
+    encode_context,
+)
+
+TIMEOUT_S: Final = 30.0
+"""Of a call that names no other."""
+
+TIMEOUT_S_MAX: Final = 86_400.0
+
+ARGUMENT_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
+"""Of an argument: with its method and its context it fits a frame."""
+
+OWN_FAULTS: Final = frozenset({RefusalCode.INVALID_INPUT, RefusalCode.UNAUTHORIZED, RefusalCode.FORBIDDEN})
+"""Refusals that the caller is to blame for, not the instance."""
+
+TARGETS_MAX: Final = 10_000
+"""Methods whose names are remembered."""
+
+OnLost = Callable[[CallAttempt, CallError], None]
+"""Called with a call that had no result. Must not raise."""
+
+Kinds = str | Mapping[str, str | Balancer]
+
+
+class ServiceCaller:
+    """The calling side of a peer."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        *,
+        balancer: Kinds = "round-robin",
+        tls: ssl.SSLContext | None = None,
+        token: Callable[[], str] | None = None,
+        on_lost: OnLost | None = None,
+        settles_s: float = 0.0,
+    ) -> None:
+        self._settled_at = time.monotonic() + settles_s
+        self.roster, self._kinds, self._on_lost, self._token = roster, balancer, on_lost, token
+        self.pool = LinkPool(tls=tls, token=token)
+        self.targets: dict[str, CalledMethod] = {}
+        self.balancers: dict[str, SetAside] = {}
+        """By service."""
+        self._retries: dict[str, Retries] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- call
+
+    async def call(
+        self,
+        name: str,
+        argument: object = b"",
+        *,
+        timeout_s: float = TIMEOUT_S,
+        session: str | None = None,
+        returns: Any = None,
+        idempotent: bool = False,
+        context: CallContext | None = None,
+    ) -> Any:
+        """Call a method, and return its result; see `Peer.call`."""
+        target = self.targets.get(name) or self._target(name)
+        if not 0 < timeout_s <= TIMEOUT_S_MAX:
+            raise InvalidInput("timeout_s", timeout_s, f"more than 0, at most {TIMEOUT_S_MAX:g}")
+        flags, body = (0, argument) if type(argument) is bytes else values.encode(argument)
+        if len(body) > ARGUMENT_BYTES_MAX:
+            raise InvalidInput("argument", f"{len(body)} bytes", f"at most {ARGUMENT_BYTES_MAX} bytes")
+        if session is not None:
+            context = _in_session(session, context)
+        call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent)
+        while True:
+            try:
+                flags, result = await self._attempt(call)
+                break
+            except asyncio.CancelledError:
+                target.statistics.note(CallOutcome.CANCELLED, None)
+                raise
+            except WherryError as fault:
+                await self._look_again(call, fault)
+        target.answered += 1
+        if returns is not None:
+            return values.codec_of(returns).decode(result, flags)
+        return result if not flags else values.decode_plain(result, flags)
+
+    async def _look_again(self, call: CallAttempt, fault: WherryError) -> None:
+        """Return if the call may be sent to another instance, or again; else raise the error that its caller gets."""
+        try:
+            if isinstance(fault, ConnectionLost):
+                await self._pause_or_raise(call, fault)
+            elif isinstance(fault, Refused):
+                if fault.reason not in ELSEWHERE or not self._has_others(call):
+                    raise fault
+            elif isinstance(fault, CallError) or not isinstance(fault, Unavailable):
+                raise fault
+            elif not self._has_others(call):
+                text = f"none of its instances can be reached; the last one: {fault}"
+                raise Refused(call.target.name, call.tried[-1], RefusalCode.NO_INSTANCE, text) from None
+        except CallError as final:
+            call.target.statistics.note(final.outcome, None)
+            if self._on_lost is not None:
+                self._on_lost(call, final)
+            raise
+
+    async def _attempt(self, call: CallAttempt) -> tuple[int, bytes]:
+        target, now = call.target, time.monotonic()
+        instances = self.roster.of(target.service)
+        if not instances:
+            instances = await self._first_instances(call, now)
+            now = time.monotonic()
+        instance = self._choose(call, instances, now)
+        name, is_fine = instance.id, False
+        link: CallerLink | None = self.pool.open.get(instance.url)
+        number = 0
+        try:
+            if link is None or not link.is_open:
+                link = await self._connect(call, instance, now)
+            if self._token is not None:
+                link.note_token(self._token())
+            timeout_s = max(0.001, call.deadline - time.monotonic())
+            context = encode_context(call.context) if call.context is not None else b""
+            number, future = link.invoke(target.name, target.method, call.argument, call.flags, timeout_s, context)
+            flags, body = await future
+            if flags & OUTCOME:
+                fault = _fault(target.name, name, flags, body)
+                is_fine = not isinstance(fault, Refused) or fault.reason in OWN_FAULTS
+                raise fault
+            is_fine = True
+        except asyncio.CancelledError:
+            is_fine = True  # the caller gave up: that says nothing of the instance
+            if link is not None and number:
+                link.cancel(number)
+            raise
+        finally:
+            ended = time.monotonic()
+            target.balancer.ended(name, ended, ended - now, is_fine)
+        return flags, body
+
+    def _choose(self, call: CallAttempt, instances: tuple[Instance, ...], now: float) -> Instance:
+        """Return the instance for an attempt, one that the call was not sent to if there is one; report the begin."""
+        balancer = call.target.balancer
+        found = balancer.choose(instances, session=call.session, chance=random(), now=now)
+        if call.tried and found.id in call.tried:
+            found = next((each for each in instances if each.id not in call.tried), found)
+        call.tried.append(found.id)
+        balancer.began(found.id, now)
+        return found
+
+    async def _first_instances(self, call: CallAttempt, now: float) -> tuple[Instance, ...]:
+        """Return the instances of a service of which none is known, once there is one; refuse the call if none comes.
+
+        Only a registry that has just been opened is waited for: it may not have learned of all yet.
+        """
+        until = min(call.deadline, self._settled_at)
+        if now < until:
+            service, changed = call.target.service, asyncio.Event()
+            stop = self.roster.watch(lambda _: changed.set())
+            try:
+                while not self.roster.of(service):
+                    changed.clear()
+                    async with asyncio.timeout(until - time.monotonic()):
+                        await changed.wait()
+            except TimeoutError:
+                pass
+            finally:
+                stop()
+            if found := self.roster.of(service):
+                return found
+        text = "the registry knows no instance of this service"
+        raise Refused(call.target.name, "", RefusalCode.NO_INSTANCE, text)
+
+    async def _connect(self, call: CallAttempt, instance: Instance, now: float) -> CallerLink:
+        try:
+            return await self.pool.link(instance.url, call.deadline - now)
+        except TimeoutError:
+            fault = TimedOut(call.target.name, instance.id, "no connection before the deadline; it was not sent")
+            fault.is_unknown = False
+            raise fault from None
+
+    def _has_others(self, call: CallAttempt) -> bool:
+        """Return whether there is an instance that the call was not sent to, and time for it."""
+        others = any(each.id not in call.tried for each in self.roster.of(call.target.service))
+        return others and time.monotonic() < call.deadline
+
+    async def _pause_or_raise(self, call: CallAttempt, fault: CallError) -> None:
+        """Wait before a call whose outcome is unknown is sent again; raise if it may not be."""
+        retries = self._retries.setdefault(call.target.service, Retries())
+        pause_s = retries.pause(
+            len(call.tried),
+            idempotent=call.idempotent,
+            untaken=False,
+            now=time.monotonic(),
+            deadline=call.deadline,
+            chance=random(),
+        )
+        if pause_s is None:
+            raise fault
+        await asyncio.sleep(pause_s)
+
+    # -------------------------------------------------------------------------------------------------------- targets
+
+    def _target(self, name: str) -> CalledMethod:
+        if not isinstance(name, str) or not name.isascii() or len(name) > METHOD_BYTES_MAX:
+            raise InvalidInput("method", name, f"a service and a method, as billing.total: at most {METHOD_BYTES_MAX}")
+        service, dot, method = name.partition(".")
+        if not dot or not service or not method or "." in method:
+            raise InvalidInput("method", name, "a service and a method, as billing.total")
+        balancer = self.balancers.get(service)
+        if balancer is None:
+            kind = self._kinds if isinstance(self._kinds, str) else self._kinds.get(service, "round-robin")
+            balancer = self.balancers[service] = balancer_of(kind)
+        if len(self.targets) >= TARGETS_MAX:
+            self.targets.clear()
+        target = self.targets[name] = CalledMethod(name, service, balancer)
+        return target
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.pool.close()
+
+
+def _in_session(session: str, context: CallContext | None) -> CallContext:
+    check.name("session", session, 256)
+    if context is None:
+        return CallContext(session=session)
+    return CallContext(
+        session=session,
+        call_id=context.call_id,
+        attempt=context.attempt,
+        traceparent=context.traceparent,
+        tracestate=context.tracestate,
+    )
+
+
+def _fault(name: str, instance: str, flags: int, body: bytes) -> CallError:
+    trouble = decode_trouble(body)
+    if flags & Flag.FAILED:
+        return Failed(name, instance, trouble.kind, trouble.text)
+    try:
+        reason = RefusalCode(trouble.code)
+    except ValueError:  # of a newer version
+        reason = RefusalCode.NO_METHOD
+    return Refused(
+        name, instance, reason, trouble.text, field=trouble.field, given=trouble.given, allowed=trouble.allowed
+    )

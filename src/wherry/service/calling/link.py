@@ -1,0 +1,282 @@
+"""One connection to an instance, from the side of the caller.
+
+    call ──► INVOKE of this turn ──► one write          RESULT ──► the future of its call
+
+A call is a future in a table, by its number; no task and no timer is made for it. One sweep of the table, while there
+are calls in it, ends those whose deadline has passed. When the connection ends, each call without an answer gets
+`ConnectionLost`: its method may have been run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import error as struct_error
+from typing import Final, TypeAlias
+
+import msgspec
+
+from wherry.service.outcomes import CallError, ConnectionLost, TimedOut
+from wherry.wire.native.codec.documents import GoodbyeDocument, decode_document
+from wherry.wire.native.codec.faults import WireFault
+from wherry.wire.native.codec.frames import NUMBER_MAX, Kind, encode_frame
+from wherry.wire.native.codec.invokes import (
+    SERVICE_RULES,
+    CallKind,
+    PeerHello,
+    encode_invoke,
+    encode_seen,
+)
+from wherry.wire.native.codec.reader import FrameReader
+
+CALLS_MAX: Final = 16_384
+"""Calls under way over one connection; one more is refused."""
+
+TURN_FRAMES_MAX: Final = 32
+"""Frames of one turn that are written before its end, so that the provider begins while the caller goes on."""
+
+SWEEP_S: Final = 0.02
+"""How often deadlines are looked at while calls are under way: the most that a call may end late."""
+
+PING_AFTER_S: Final = 2.0
+"""Without a byte from the instance while calls are under way."""
+
+SILENT_S: Final = 10.0
+"""After this time without a byte, although asked, the connection is given up."""
+
+CallResult: TypeAlias = tuple[int, bytes]
+"""The flags and the body of a RESULT."""
+
+Pending: TypeAlias = "tuple[asyncio.Future[CallResult], float, str]"
+"""A call under way: its future, when it is due by the clock of the loop, and its method."""
+
+
+class CallerLink(asyncio.Protocol):
+    """A connection that was switched to the protocol of services."""
+
+    def __init__(self, transport: asyncio.Transport, url: str, ended: Callable[[CallerLink], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport, self.url, self._ended = transport, url, ended
+        self.instance = ""
+        """The id of the instance, once its HELLO has come."""
+        self._reader = FrameReader("server", rules=SERVICE_RULES)
+        self._turn: list[bytes] = []
+        self._pending: dict[int, Pending] = {}
+        self._last = 0
+        self._token: str | None = None
+        """As the provider knows it: the first one came with the request for the connection."""
+        self._unseen = 0
+        """Results that were read, and not reported to the provider yet."""
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._heard_at = self.used_at = self._loop.time()
+        self._asked_at = 0.0
+        self.is_leaving = False
+        """Whether the instance sent GOODBYE: it accepts no new calls."""
+        self.is_closed = False
+        self._is_paused = False
+        """Whether the socket has not taken what was written."""
+        self._for_room: list[asyncio.Future[None]] = []
+        transport.set_protocol(self)
+        if transport.is_closing():  # the protocol before this one was told
+            self._loop.call_soon(self.connection_lost, None)
+        transport.write(encode_frame(Kind.HELLO, 0, msgspec.json.encode(PeerHello(name="wherry-python"))))
+
+    # --------------------------------------------------------------------------------------------------------- calls
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may be sent now."""
+        return not (self.is_leaving or self._is_paused or self.is_closed or len(self._pending) >= CALLS_MAX)
+
+    @property
+    def calls(self) -> int:
+        """Return how many calls are under way."""
+        return len(self._pending)
+
+    def invoke(
+        self, name: str, method: bytes, argument: bytes, flags: int, timeout_s: float, context: bytes = b""
+    ) -> tuple[int, asyncio.Future[CallResult]]:
+        """Send a call in this turn; return its number, and the future of its result."""
+        number = self._last + 1
+        if number > NUMBER_MAX or number in self._pending:
+            number = self._free_number()
+        frame = encode_invoke(
+            number, method, argument, flags=flags, timeout_ms=int(timeout_s * 1000) or 1, context=context
+        )
+        self._last = number
+        loop = self._loop
+        future: asyncio.Future[CallResult] = loop.create_future()
+        self._pending[number] = future, loop.time() + timeout_s, name
+        if self._sweeping is None:
+            self._begin_sweeping()
+        turn = self._turn
+        if not turn:
+            loop.call_soon(self._flush)
+        turn.append(frame)
+        if len(turn) >= TURN_FRAMES_MAX:
+            self._flush()
+        return number, future
+
+    async def room(self) -> None:
+        """Wait until a call may be sent, or none ever may."""
+        while (self._is_paused or len(self._pending) >= CALLS_MAX) and not (self.is_closed or self.is_leaving):
+            waiter = self._loop.create_future()
+            self._for_room.append(waiter)
+            await waiter
+
+    def _has_room(self) -> None:
+        waiting, self._for_room = self._for_room, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def cancel(self, number: int) -> None:
+        """Give up a call: the provider is asked to cancel its method, and what it still answers is dropped."""
+        if self._pending.pop(number, None) is not None:
+            self._send(encode_frame(Kind.CANCEL, number))
+
+    def note_token(self, token: str) -> None:
+        """Send the token of the caller, for the calls behind it, if it is another one than before."""
+        if token != self._token:
+            if self._token is not None:
+                self._send(encode_frame(CallKind.TOKEN, 0, token.encode("ascii")))
+            self._token = token
+
+    def _free_number(self) -> int:
+        number = 1
+        while number in self._pending:
+            number += 1
+        return number
+
+    # ---------------------------------------------------------------------------------------------------------- send
+
+    def _send(self, frame: bytes) -> None:
+        if self.is_closed:
+            return
+        if not self._turn:
+            self._loop.call_soon(self._flush)
+        self._turn.append(frame)
+
+    def _flush(self) -> None:
+        """Write the frames of this turn, behind the count of results that were read."""
+        turn = self._turn
+        if self._unseen:
+            turn.append(encode_seen(self._unseen))
+            self._unseen = 0
+        if turn and not self.is_closed:
+            self._turn = []
+            self._transport.write(turn[0] if len(turn) == 1 else b"".join(turn))
+
+    def pause_writing(self) -> None:
+        """The socket has not taken what was written: calls wait, or go elsewhere."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The socket takes bytes again."""
+        self._is_paused = False
+        self._has_room()
+
+    # ------------------------------------------------------------------------------------------------------- receive
+
+    def data_received(self, data: bytes) -> None:
+        """Hand each result to the call that waits for it."""
+        pending, seen = self._pending, 0
+        try:
+            for kind, flags, number, body in self._reader.feed(data):
+                if kind != CallKind.RESULT:
+                    self._other(kind, number, body)
+                    continue
+                seen += 1
+                found = pending.pop(number, None)
+                if found is not None and not found[0].done():
+                    found[0].set_result((flags, body))
+        except (WireFault, struct_error) as fault:
+            self.end(f"the instance broke the protocol: {fault}")
+            return
+        self._unseen += seen
+        self._heard_at = self._loop.time()
+        if self._for_room:
+            self._has_room()
+        if self._reader.fault is not None:
+            self.end(f"the instance broke the protocol: {self._reader.fault}")
+        elif self.is_leaving and not pending:
+            self._flush()
+            self._transport.close()
+
+    def _other(self, kind: int, number: int, body: bytes) -> None:
+        if kind == Kind.PING:
+            self._send(encode_frame(Kind.PONG, number))
+        elif kind == Kind.GOODBYE:
+            decode_document("server", GoodbyeDocument, body)
+            self.is_leaving = True
+            self._has_room()
+        elif kind == Kind.HELLO:
+            self.instance = decode_document("server", PeerHello, body).name
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def _begin_sweeping(self) -> None:
+        # Silence counts from the first call on.
+        self._heard_at = self._loop.time()
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """End calls whose deadline has passed; report what was read, if no call has done that."""
+        now = self._loop.time()
+        for number in [number for number, each in self._pending.items() if each[1] <= now]:
+            future, _, name = self._pending.pop(number)
+            if not future.done():
+                future.set_exception(
+                    TimedOut(name, self.instance, "no answer before the deadline; whether it was run is unknown")
+                )
+            self._send(encode_frame(Kind.CANCEL, number))
+        self._listen(now)
+        if self._unseen and not self._turn:
+            self._flush()
+        self._sweeping = None
+        if self.is_closed:
+            return
+        self.used_at = now
+        if self._pending:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        elif self.is_leaving:
+            self._flush()
+            self._transport.close()
+
+    def _listen(self, now: float) -> None:
+        """Ask an instance that sends nothing for a sign of life; give it up if it sends none."""
+        silent = now - self._heard_at
+        if self._pending and silent > SILENT_S:
+            self.end(f"the instance sent nothing for {SILENT_S:g} s")
+        elif self._pending and silent > PING_AFTER_S and now - self._asked_at > PING_AFTER_S:
+            self._asked_at = now
+            self._send(encode_frame(Kind.PING, 0))
+
+    # ----------------------------------------------------------------------------------------------------------- end
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        """The connection is closed: end what is under way."""
+        self.end(f"the connection was closed{f' ({fault})' if fault else ''}")
+
+    def end(self, why: str) -> None:
+        """Close the connection; calls under way get `ConnectionLost`."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        pending, self._pending = self._pending, {}
+        for future, _, name in pending.values():
+            if not future.done():
+                future.set_exception(self._lost(name, why))
+        self._has_room()
+        self._transport.abort()
+        self._ended(self)
+
+    def _lost(self, name: str, why: str) -> CallError:
+        return ConnectionLost(name, self.instance, f"{why}; whether it was run is unknown")
+
+    def close(self) -> None:
+        """Close an idle connection, or one whose calls are given up."""
+        self._flush()
+        self.end("the peer was closed")

@@ -1,0 +1,32 @@
+"""The call that the running method answers: its deadline, session and trace bound and mark the calls that it makes."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+from wherry.wire.native.codec.invokes import CallContext
+
+
+class CurrentCall(Protocol):
+    """What a method can know of the call that it answers."""
+
+    caller: str
+    """The name of the caller, where tokens are checked."""
+    due: float
+    """When the answer is due, by the clock of the loop; 0 for no deadline."""
+
+    @property
+    def name(self) -> str:
+        """Return the service and the method."""
+
+    def context(self) -> CallContext:
+        """Return what travelled with the call: session, call id, trace."""
+
+
+CURRENT: ContextVar[CurrentCall] = ContextVar("wherry_call")
+
+
+def current_call() -> CurrentCall | None:
+    """Return the call that the running method answers; None outside of methods."""
+    return CURRENT.get(None)

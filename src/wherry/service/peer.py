@@ -1,0 +1,298 @@
+"""A process that calls services, provides them, or both: a registry, the calling and the providing side, joined."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from wherry.mesh.instance import NAME_CHARS_MAX
+from wherry.mesh.opening import open_registry
+from wherry.mesh.registry import Registry, Roster
+from wherry.model import check
+from wherry.model.errors import Closed, LimitReached
+from wherry.service.calling.caller import TIMEOUT_S, Kinds, ServiceCaller
+from wherry.service.calling.caller import OnLost as OnCallLost
+from wherry.service.current import CURRENT
+from wherry.service.providing.endings import OnLost
+from wherry.service.providing.host import Authorize, Host
+from wherry.service.providing.provider import ListenAt, Provider
+from wherry.service.service import Service
+from wherry.wire.native.codec.invokes import CallContext
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+DRAIN_S: Final = 10.0
+"""How long calls under way may take when a peer closes."""
+
+STARTED_MAX: Final = 65_536
+"""Calls that were started and have not ended; one more is refused."""
+
+SETTLES_S: Final = 5.0
+"""How long after the start a call waits for the first instance of a service: a registry learns of all within that."""
+
+READ_ONLY: Final = ("static://", "dns://")
+"""Registries that nothing is announced to."""
+
+Callback = Callable[[Any, Exception | None], object]
+"""Called with the result of a call and None, or with None and the error."""
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this process is to others, and who others must be to it.
+
+    `token` returns the token that calls are made with. `authorize` is called with the token of a caller, a service and
+    a method (`*` to inspect and control it), and returns the name of the caller, or raises `Unauthorized` or
+    `Forbidden`; it may be a coroutine function. `tls` are the certificates to trust at `https` instances.
+    """
+
+    token: Callable[[], str] | None = None
+    authorize: Authorize | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """Called with calls that had no result: those that this peer made, and those that it provides."""
+
+    on_call: OnCallLost | None = None
+    on_provided: OnLost | None = None
+
+
+def peer(
+    *,
+    registry: str | Registry | None = None,
+    provides: Sequence[Service] = (),
+    listen: ListenAt | int = 0,
+    instance_id: str | None = None,
+    balancer: Kinds = "round-robin",
+    trust: Trust | None = None,
+    losses: Losses | None = None,
+    labels: dict[str, str] | None = None,
+) -> Peer:
+    """Return a peer, to be used with `async with`.
+
+    Parameters
+    ----------
+    registry
+        A URL (`gossip://seed:7073`, `zk://host/path`, `dns://name:port`, `static://host:port`), which the peer opens
+        and closes; or a registry that runs already, and is not closed. By default that of the first service; None if
+        the peer calls only what it provides.
+    provides
+        Services of this process. They are announced, unless the registry is one that is only read.
+    listen
+        Where the services listen: a port of 127.0.0.1, 0 for a free one, or a `ListenAt`. Without services none does.
+    instance_id
+        The name of this process among the instances; by default a random one.
+    balancer
+        `round-robin`, `fastest` or `sticky`, or one of them by service.
+    labels
+        Text of your own in the registry, beside each instance.
+    """
+    return Peer(
+        registry=registry,
+        provides=provides,
+        listen=ListenAt(port=listen) if isinstance(listen, int) else listen,
+        instance_id=instance_id,
+        balancer=balancer,
+        trust=trust or Trust(),
+        losses=losses or Losses(),
+        labels=labels or {},
+    )
+
+
+class Peer:
+    """See `peer`."""
+
+    def __init__(
+        self,
+        *,
+        registry: str | Registry | None,
+        provides: Sequence[Service],
+        listen: ListenAt,
+        instance_id: str | None,
+        balancer: Kinds,
+        trust: Trust,
+        losses: Losses,
+        labels: dict[str, str],
+    ) -> None:
+        own = next((each.registry for each in provides if each.registry is not None), None)
+        self._given = registry if registry is not None else own
+        self._provides, self._listen, self._labels = tuple(provides), listen, labels
+        self._balancer, self._trust, self._losses = balancer, trust, losses
+        self.instance_id = check.graphic("instance_id", instance_id or secrets.token_hex(8), NAME_CHARS_MAX)
+        self._stack = AsyncExitStack()
+        self._registry: Registry | None = None
+        self._caller: ServiceCaller | None = None
+        self._provider: Provider | None = None
+        self._started: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Peer:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        registry = self._given
+        if isinstance(registry, str):
+            can_announce = not registry.startswith(READ_ONLY)
+            opened = open_registry(registry)
+            self._stack.push_async_callback(opened.close)
+            await opened.start()
+            self._registry = opened
+        else:
+            can_announce, self._registry = registry is not None, registry
+        if self._provides:
+            host = Host(self.instance_id, authorize=self._trust.authorize, on_lost=self._losses.on_provided)
+            announced = self._registry if can_announce else None
+            self._provider = provider = Provider(host, self._provides, announced, self._labels)
+            self._stack.push_async_callback(provider.close, DRAIN_S)
+            await provider.start(self._listen)
+        self._caller = caller = ServiceCaller(
+            self._registry.roster if self._registry is not None else self._own_roster(),
+            balancer=self._balancer,
+            tls=self._trust.tls,
+            token=self._trust.token,
+            on_lost=self._losses.on_call,
+            settles_s=SETTLES_S if isinstance(registry, str) and can_announce else 0.0,
+        )
+        self._stack.push_async_callback(caller.close)
+
+    def _own_roster(self) -> Roster:
+        """Return the instances of this process alone, where there is no registry."""
+        roster = Roster()
+        if self._provider is not None:
+            for service in self._provides:
+                roster.replace(service.name, [self._provider.instance(service.name)])
+        return roster
+
+    # ---------------------------------------------------------------------------------------------------------- calls
+
+    def call(
+        self,
+        method: str,
+        argument: object = b"",
+        *,
+        timeout_s: float = TIMEOUT_S,
+        session: str | None = None,
+        returns: Any = None,
+        idempotent: bool = False,
+        context: CallContext | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a method, and return its result; raise `Refused`, `Failed`, `TimedOut` or `ConnectionLost`.
+
+        Parameters
+        ----------
+        method
+            The service and the method: `billing.total`.
+        argument
+            Bytes, which are passed on as they are, or what msgspec can encode.
+        timeout_s
+            The deadline of the call, which travels with it. A call that a method makes ends with that method's own.
+        session
+            Calls of one session reach one instance, with the balancer `sticky`.
+        returns
+            The type of the result; without one it is bytes, or plain values.
+        idempotent
+            Whether the method may be run twice: then the call is sent again if a connection breaks before its answer.
+        context
+            A call id, or W3C trace context; within a method its trace goes on by itself.
+        """
+        caller = self._caller
+        if caller is None:
+            raise Closed("the peer is not open: use it with `async with`")
+        current = CURRENT.get(None)
+        if current is not None:
+            if current.due:
+                left_s = current.due - asyncio.get_running_loop().time()
+                timeout_s = max(0.001, min(timeout_s, left_s))
+            if context is None and (found := current.context()).traceparent is not None:
+                context = CallContext(traceparent=found.traceparent, tracestate=found.tracestate)
+        return caller.call(
+            method,
+            argument,
+            timeout_s=timeout_s,
+            session=session,
+            returns=returns,
+            idempotent=idempotent,
+            context=context,
+        )
+
+    def start_call(
+        self, method: str, argument: object = b"", *, callback: Callback | None = None, **more: Any
+    ) -> asyncio.Task[Any]:
+        """Start a call, and return at once: await the task, cancel it, or give a callback.
+
+        The callback is called once, with the result and None, or with None and the error; `more` is as in `call`.
+        """
+        if len(self._started) >= STARTED_MAX:
+            raise LimitReached("calls that were started", STARTED_MAX, STARTED_MAX + 1)
+        task = asyncio.get_running_loop().create_task(self.call(method, argument, **more))
+        self._started.add(task)
+        task.add_done_callback(self._started.discard)
+        if callback is not None:
+            task.add_done_callback(lambda done: _call_back(done, callback))
+        return task
+
+    # -------------------------------------------------------------------------------------------------------- inspect
+
+    @property
+    def url(self) -> str:
+        """Return where the services of this process are reached; empty if there are none."""
+        return self._provider.url if self._provider is not None else ""
+
+    @property
+    def roster(self) -> Roster:
+        """Return the instances that are known."""
+        assert self._caller is not None
+        return self._caller.roster
+
+    @property
+    def provider(self) -> Provider | None:
+        """Return the providing side; None without services."""
+        return self._provider
+
+    @property
+    def caller(self) -> ServiceCaller:
+        """Return the calling side, with its statistics by method and by instance."""
+        if self._caller is None:
+            raise Closed("the peer is not open: use it with `async with`")
+        return self._caller
+
+    # ------------------------------------------------------------------------------------------------------------ end
+
+    async def drain(self, within_s: float = DRAIN_S) -> None:
+        """Withdraw the services of this process, refuse new calls, and wait for those under way."""
+        if self._provider is not None:
+            await self._provider.drain(within_s)
+
+    async def close(self) -> None:
+        """Drain, end the calls that were started, and close all connections."""
+        await self.drain()
+        for task in list(self._started):
+            task.cancel()
+        await asyncio.gather(*self._started, return_exceptions=True)
+        await self._stack.aclose()
+        self._caller = None
+
+
+def _call_back(done: asyncio.Task[Any], callback: Callback) -> None:
+    if done.cancelled():
+        callback(None, asyncio.CancelledError())  # type: ignore[arg-type]
+    elif (fault := done.exception()) is not None:
+        callback(None, fault)  # type: ignore[arg-type]
+    else:
+        callback(done.result(), None)

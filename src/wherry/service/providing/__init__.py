@@ -1,0 +1,1 @@
+"""The side of the provider: limits, running methods, statistics, the wire and REST."""

@@ -1,0 +1,302 @@
+"""Runs the methods that this process provides, within their limits, and accounts for each call.
+
+    call ──► known? ──► open? ──► right? ──► room? ──► task ──► answer
+               └─────────┴─────────┴───────────┴──► refused, at once
+
+A method holds its place until it has really ended, also after its caller has gone: so no limit is ever exceeded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from wherry.model.errors import InvalidInput, Unauthorized, WherryError
+from wherry.service.current import CURRENT
+from wherry.service.outcomes import CallOutcome, RefusalCode
+from wherry.service.providing.connection import ProviderConnection
+from wherry.service.providing.endings import Endings, OnLost
+from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService
+from wherry.service.providing.throttle import Admission
+
+SWEEP_S: Final = 0.02
+"""How often deadlines are looked at while calls are under way."""
+
+Authorize = Callable[[str, str, str], str | Awaitable[str]]
+"""Called with the token of a caller, a service and a method; returns the name of the caller, or raises `Unauthorized`
+or `Forbidden`."""
+
+_log = logging.getLogger("wherry.service")
+
+
+class Host:
+    """The services that this process provides."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        *,
+        authorize: Authorize | None = None,
+        on_lost: OnLost | None = None,
+    ) -> None:
+        self.instance_id = instance_id
+        self.services: dict[str, ProvidedService] = {}
+        self.connections: dict[ProviderConnection, None] = {}
+        self.cut_offs: Counter[str] = Counter()
+        self.unknown = 0
+        """Calls of methods that do not exist."""
+        self.endings = Endings(on_lost)
+        self.is_draining = False
+        self._authorize = authorize
+        self._methods: dict[bytes, ProvidedMethod] = {}
+        self._with_deadline = self.endings.with_deadline
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._running: dict[ProvidedCall, None] = {}
+        """Calls whose method has not ended, also if their caller has gone."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._for_idle: asyncio.Event | None = None
+        self._loop = asyncio.get_running_loop()
+        self._make_task = _eager_tasks(self._loop)
+
+    def add(self, provided: ProvidedService) -> None:
+        """Provide a service as well."""
+        self.services[provided.name] = provided
+        for method in provided.methods.values():
+            self._methods[method.full_name.encode()] = method
+
+    def remove(self, name: str) -> None:
+        """Provide a service no more; calls under way end as they do."""
+        for method in self.services.pop(name).methods.values():
+            del self._methods[method.full_name.encode()]
+
+    @property
+    def is_open_to_all(self) -> bool:
+        """Return whether no token is asked for."""
+        return self._authorize is None
+
+    async def check(self, token: str, service: str, method: str) -> None:
+        """Raise unless the holder of a token may call a method; `*` is to inspect and control the service."""
+        if self._authorize is not None:
+            found = self._authorize(token, service, method)
+            if not isinstance(found, str):
+                await found
+
+    # ------------------------------------------------------------------------------------------------- a call arrives
+
+    def begin(self, call: ProvidedCall) -> None:
+        """Run a call, let it wait, or refuse it."""
+        method = self._methods.get(call.asked.method)
+        if method is None:
+            self.unknown += 1
+            self.refuse(call, RefusalCode.NO_METHOD, f"{self.instance_id} provides no method of this name")
+            return
+        call.method = method
+        if method.is_paused or method.service.is_draining or self.is_draining:
+            code = RefusalCode.PAUSED if method.is_paused else RefusalCode.DRAINING
+            self.refuse(call, code, f"the {'method' if method.is_paused else 'instance'} is {code.value}")
+            return
+        timeout_ms = call.asked.timeout_ms
+        if timeout_ms:
+            call.due = self._loop.time() + timeout_ms / 1000
+            self._with_deadline[call] = None
+            if self._sweeping is None:
+                self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        if self._authorize is None:
+            self._enter(call, method)
+        else:
+            self._check(call, method, self._authorize)
+
+    def _enter(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        entry = method.service.throttle.enter(method.room, call)
+        if entry is Admission.RUN:
+            self._start(call, method)
+        elif entry is Admission.FULL:
+            self.refuse(call, RefusalCode.FULL, _full_text(method))
+
+    def _check(self, call: ProvidedCall, method: ProvidedMethod, authorize: Authorize) -> None:
+        """Ask whether the caller may call the method, which may take a while for a token that is new."""
+        try:
+            found = authorize(call.sink.token, method.service.name, method.method.name)
+        except WherryError as fault:
+            self._no_right(call, fault)
+            return
+        if isinstance(found, str):
+            call.caller = found
+            self._enter(call, method)
+        else:
+            self._keep(self._loop.create_task(self._wait_for_right(call, method, found)))
+
+    async def _wait_for_right(self, call: ProvidedCall, method: ProvidedMethod, checking: Awaitable[str]) -> None:
+        try:
+            call.caller = await checking
+        except WherryError as fault:
+            if call.outcome is None:
+                self._no_right(call, fault)
+            return
+        if call.outcome is None:
+            self._enter(call, method)
+
+    def _no_right(self, call: ProvidedCall, fault: WherryError) -> None:
+        code = RefusalCode.UNAUTHORIZED if isinstance(fault, Unauthorized) else RefusalCode.FORBIDDEN
+        self.refuse(call, code, str(fault))
+
+    # ---------------------------------------------------------------------------------------------------- a call runs
+
+    def _start(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        self._running[call] = None
+        if method.method.is_async:
+            call.task = self._make_task(self._run(call, method))
+        else:
+            self._run_plain(call, method)
+
+    async def _run(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        """Run a method to its end, whatever that is. A call that ended before its task began is not run."""
+        try:
+            if call.outcome is not None:
+                return
+            call.ran_from = time.perf_counter()
+            CURRENT.set(call)
+            arguments = self._arguments(call, method)
+            if arguments is not None:
+                self.endings.returned(call, method, await method.method.function(*arguments))
+        except asyncio.CancelledError:
+            if call.outcome is None:  # the method cancelled itself, or the process ends
+                self.endings.failed(call, "CancelledError", "the method was cancelled")
+        except Exception as fault:
+            self.endings.raised(call, fault)
+        finally:
+            self._ran(call, method)
+
+    def _run_plain(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        """Run a method that is no coroutine function: it ends in this step."""
+        token = CURRENT.set(call)
+        try:
+            if call.outcome is not None:
+                return
+            call.ran_from = time.perf_counter()
+            arguments = self._arguments(call, method)
+            if arguments is not None:
+                self.endings.returned(call, method, method.method.function(*arguments))
+        except Exception as fault:
+            self.endings.raised(call, fault)
+        finally:
+            CURRENT.reset(token)
+            self._ran(call, method)
+
+    def _arguments(self, call: ProvidedCall, method: ProvidedMethod) -> tuple[object, ...] | None:
+        """Return the arguments of the function; None if they are wrong, and the call is refused."""
+        declared = method.method
+        try:
+            if declared.has_argument:
+                return (declared.argument.decode(call.asked.argument, call.flags),)
+            if call.asked.argument:
+                raise InvalidInput("argument", f"{len(call.asked.argument)} bytes", "no argument")
+        except InvalidInput as fault:
+            self.endings.invalid(call, fault)
+            return None
+        return ()
+
+    def _ran(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        """Give the place of a call that ended to those that wait."""
+        call.task = None
+        del self._running[call]
+        throttle = method.service.throttle
+        throttle.leave(method.room)
+        if throttle.waiting:
+            self.start_waiting(method.service)
+        if self._for_idle is not None and not self.running:
+            self._for_idle.set()
+
+    def start_waiting(self, service: ProvidedService) -> None:
+        """Run calls that wait and have room by now."""
+        for _, call in service.throttle.next_calls(service.rooms):
+            assert call.method is not None
+            # Through the loop: a chain of plain methods would be a recursion.
+            self._loop.call_soon(self._start, call, call.method)
+
+    # ---------------------------------------------------------------------------------------------------- a call ends
+
+    def refuse(self, call: ProvidedCall, code: RefusalCode, text: str) -> None:
+        """Answer a call that is not run."""
+        self.endings.refuse(call, code, text)
+
+    def cancel(self, call: ProvidedCall, outcome: CallOutcome) -> None:
+        """End a call without an answer: cancelled, timed out, or its caller disconnected."""
+        if call.outcome is not None:
+            return
+        self.endings.done(call, outcome)
+        call.sink.drop(call)
+        if call.task is not None:
+            if call.ran_from:  # else it looks at the outcome when it begins
+                call.task.cancel()
+        elif call.method is not None:
+            call.method.service.throttle.forget(call.method.room, call)
+        self.endings.lost(call, outcome)
+
+    def note_cut_off(self, peer: str, why: str) -> None:
+        """Record a caller that was cut off."""
+        _log.info("cut off", extra={"peer": peer, "why": why})
+        self.cut_offs[why] += 1
+
+    # ----------------------------------------------------------------------------------------------------- time, end
+
+    def _sweep(self) -> None:
+        """End calls whose deadline has passed."""
+        now = self._loop.time()
+        for call in [call for call in self._with_deadline if call.due <= now]:
+            self.cancel(call, CallOutcome.TIMED_OUT)
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep) if self._with_deadline else None
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drain(self) -> None:
+        """Accept no new calls, and announce that on all connections."""
+        self.is_draining = True
+        for connection in list(self.connections):
+            connection.say_goodbye("the instance is draining")
+
+    async def close(self) -> None:
+        """Cancel what still runs, and wait until it has ended."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        tasks = [*self._tasks, *(call.task for call in self._running if call.task is not None)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def idle(self, within_s: float) -> None:
+        """Wait until no call runs or waits."""
+        if self.running:
+            self._for_idle = asyncio.Event()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._for_idle.wait()
+
+    @property
+    def running(self) -> int:
+        """Return how many calls run or wait."""
+        return sum(each.throttle.running + each.throttle.waiting for each in self.services.values())
+
+
+def _full_text(method: ProvidedMethod) -> str:
+    room, throttle = method.room, method.service.throttle
+    return (
+        f"{room.running} of {room.max_concurrent} calls of the method run, {len(room.waiting)} of {room.max_waiting} "
+        f"wait; {throttle.running} of {throttle.max_concurrent} of the service run"
+    )
+
+
+def _eager_tasks(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]]:
+    """Return what makes a task: one that begins at once where Python has it (3.12), so that most end in one step."""
+    if "eager_start" in inspect.signature(asyncio.Task).parameters:
+        return partial(asyncio.Task, loop=loop, eager_start=True)  # type: ignore[call-arg]  # mypy checks for 3.11
+    return loop.create_task

@@ -1,0 +1,103 @@
+"""The providing side of a process: a port with the wire of services and REST, and its instances in the registry."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from wherry.mesh.instance import Instance
+from wherry.mesh.registry import Registry
+from wherry.model.errors import InvalidInput
+from wherry.service.providing.host import Host
+from wherry.service.providing.rest import RestApp
+from wherry.service.providing.running import ProvidedService
+from wherry.service.service import Service
+from wherry.wire.http.protocol.server import Server
+
+
+class ListenAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider listens; `advertise` is the URL that callers reach it at, if that is another one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class Provider:
+    """Serves the services of a process."""
+
+    def __init__(
+        self, host: Host, services: Sequence[Service], registry: Registry | None, labels: dict[str, str]
+    ) -> None:
+        self.host, self._registry, self._labels = host, registry, labels
+        for service in services:
+            if service.name in host.services:
+                raise InvalidInput("provides", service.name, "each service once")
+            if not service.methods:
+                raise InvalidInput("provides", service.name, "services with a method")
+            host.add(ProvidedService(service))
+        self._app = RestApp(host, self.drain_service, self.resume_service)
+        self.server = Server(self._app, gate=self._app.admit)
+        self._app.server = self.server
+        self._announced: dict[str, Instance] = {}
+        # Of two records of one instance the newer counts, also when the process was started again.
+        self._version = time.time_ns() // 1_000_000
+        self.url = ""
+
+    async def start(self, at: ListenAt) -> None:
+        """Listen, and announce the instances."""
+        port = await self.server.listen(at.host, at.port, at.tls)
+        scheme = "http" if at.tls is None else "https"
+        shown = f"[{at.host}]" if ":" in at.host else at.host
+        self.url = at.advertise or f"{scheme}://{shown}:{port}"
+        for name in self.host.services:
+            await self._announce(name)
+
+    def instance(self, name: str) -> Instance:
+        """Return the record of a service of this process."""
+        self._version += 1
+        return Instance(
+            service=name,
+            id=self.host.instance_id,
+            url=self.url,
+            version=self._version,
+            methods=tuple(self.host.services[name].methods),
+            labels=self._labels,
+        ).checked()
+
+    async def _announce(self, name: str) -> None:
+        self._announced[name] = found = self.instance(name)
+        if self._registry is not None:
+            await self._registry.announce(found)
+
+    async def _withdraw(self, name: str) -> None:
+        if self._announced.pop(name, None) is not None and self._registry is not None:
+            await self._registry.withdraw(name, self.host.instance_id)
+
+    async def drain_service(self, name: str) -> None:
+        """Accept no new calls of a service, and withdraw it; calls under way end as they do."""
+        self.host.services[name].is_draining = True
+        await self._withdraw(name)
+
+    async def resume_service(self, name: str) -> None:
+        """Accept calls of a service again, and announce it again."""
+        self.host.services[name].is_draining = False
+        if name not in self._announced:
+            await self._announce(name)
+
+    async def drain(self, within_s: float) -> None:
+        """Withdraw all instances, accept no new calls, and wait until those under way have ended."""
+        for name in list(self._announced):
+            await self._withdraw(name)
+        self.host.drain()
+        await self.host.idle(within_s)
+
+    async def close(self, within_s: float) -> None:
+        """Drain, and close the port."""
+        await self.drain(within_s)
+        await self.server.close(min(within_s, 2.0))
+        await self.host.close()
