@@ -33,7 +33,7 @@ KNOWN_PERIODS = 12
 
 CALM_PERIODS = 10
 
-QUIET_BYTES = 600
+QUIET_BYTES = 900
 """What a member sends in a period when everyone agrees, on average."""
 
 

@@ -31,6 +31,7 @@ class MemberProcess:
 
     def __init__(self, core: Gossip, born: int) -> None:
         self.core = core
+        self.name, self.address = core.own.name, core.own.address
         self.born_period = born
         self.is_running = True
         self.ended_period = 0
@@ -39,16 +40,6 @@ class MemberProcess:
         self.slow_ms = 0
         self.stopped: list[tuple[bytes, MemberAddress]] | None = None
         """What arrived since the process was stopped."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the member."""
-        return self.core.own.name
-
-    @property
-    def address(self) -> MemberAddress:
-        """Return the address of the member."""
-        return self.core.own.address
 
 
 class GossipWorld:
