@@ -22,10 +22,12 @@ import pytest
 from tests.integration.hooks import run
 from tests.integration.receiver import until as until_seconds
 from tests.ports import free_port
+from wherry.mesh.gossip.core import GossipStep
 from wherry.mesh.gossip.links import CONNECTIONS_MAX, gossip_tls
-from wherry.mesh.gossip.registry import GossipRegistry
+from wherry.mesh.gossip.registry import EXCHANGES_MAX, GossipRegistry
 from wherry.mesh.gossip.seal import STATES, Seal
 from wherry.mesh.gossip.terms import GossipTerms
+from wherry.mesh.gossip.values import MemberAddress, Send
 from wherry.mesh.instance import Instance
 from wherry.model.errors import InvalidInput, Unavailable
 
@@ -266,6 +268,34 @@ async def test_connections_that_prove_nothing_make_room():
             writer.close()
         for _, writer in silent[4:]:
             writer.close()
+
+
+@run
+async def test_an_exchange_that_stands_still_ends_on_both_sides(monkeypatch):
+    monkeypatch.setattr("wherry.mesh.gossip.links.EXCHANGE_S", 0.2)
+    monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.0)
+    async with Cluster() as cluster:
+        first = await cluster.add()
+        reader, writer = await asyncio.open_connection(*first.address)
+        assert len(await reader.read()) == 16, "the nonce, and the end"
+        writer.close()
+        assert first.refused == 1
+
+        with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match="TimeoutError"):
+            await cluster.add([silent.getsockname()])
+
+
+@run
+async def test_what_a_member_begins_and_sends_is_bounded(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = MemberAddress(*silent.getsockname())
+        async with Cluster() as cluster:
+            first = await cluster.add()
+            first._carry_out(GossipStep([], [at] * 50, []))
+            assert len(first._tasks) == EXCHANGES_MAX + 1, "and the one that ticks"
+            monkeypatch.setattr("wherry.mesh.gossip.links.UNSENT_BYTES_MAX", -1)
+            first._carry_out(GossipStep([Send(at, b"x")] * 7, [], []))
+            assert first._packets.dropped >= 7
 
 
 @run
