@@ -145,4 +145,16 @@ def packets_bounded(world: GossipWorld) -> list[str]:
     return [f"packets_bounded: a packet of {world.largest_packet} bytes"]
 
 
+NAMES = (
+    "agreed",
+    "announced_known",
+    "falsely_dead",
+    "gone_held_live",
+    "gone_spread",
+    "live_held_dead",
+    "packets_bounded",
+    "quiet_bounded",
+)
+"""What violations begin with."""
+
 AT_THE_END: tuple[Callable[[GossipWorld], list[str]], ...] = (agreed, packets_bounded)

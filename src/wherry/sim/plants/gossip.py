@@ -132,15 +132,15 @@ def send_nothing_of_the_receiver() -> Any:
 
 
 GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
-    "refute nothing": (refute_nothing, 0, ("live_held_dead", "agreed")),
-    "send updates once": (send_updates_once, 3, ("gone_spread", "falsely_dead")),
+    "refute nothing": (refute_nothing, 0, ("live_held_dead",)),
+    "send updates once": (send_updates_once, 3, ("gone_spread",)),
     "send updates for ever": (send_updates_for_ever, 2, ("quiet_bounded",)),
-    "compare no incarnations": (compare_no_incarnations, 4, ("agreed", "gone_held_live")),
-    "suspect for ever": (suspect_for_ever, 0, ("gone_held_live", "agreed")),
+    "compare no incarnations": (compare_no_incarnations, 4, ("agreed",)),
+    "suspect for ever": (suspect_for_ever, 0, ("gone_held_live",)),
     "suspect for a moment": (suspect_for_a_moment, 2, ("falsely_dead",)),
     "knock at nobody": (knock_at_nobody, 21, ("agreed", "live_held_dead")),
     "ask for no listing": (ask_for_no_listing, 5, ("announced_known", "agreed")),
-    "give no listing": (give_no_listing, 0, ("announced_known", "agreed")),
+    "give no listing": (give_no_listing, 0, ("announced_known",)),
     "take an older listing": (take_an_older_listing, 17, ("announced_known", "agreed")),
     "feel well": (feel_well, 33, ("falsely_dead",)),
     "fill packets without end": (fill_packets_without_end, 0, ("packets_bounded",)),
