@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import signal
 import socket
 import ssl
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ import pytest
 from tests.integration.hooks import run
 from tests.integration.receiver import until as until_seconds
 from tests.ports import free_port
+from wherry.mesh.gossip.core import GossipStep
 from wherry.mesh.gossip.links import CONNECTIONS_MAX, gossip_tls
-from wherry.mesh.gossip.registry import GossipRegistry
+from wherry.mesh.gossip.registry import EXCHANGES_MAX, GossipRegistry
 from wherry.mesh.gossip.seal import STATES, Seal
+from wherry.mesh.gossip.terms import GossipTerms
+from wherry.mesh.gossip.values import MemberAddress, Send
 from wherry.mesh.instance import Instance
 from wherry.model.errors import InvalidInput, Unavailable
 
@@ -123,6 +127,25 @@ def test_five_processes_agree_and_one_that_is_killed_is_found_dead(start):
     for process in [again, others[0], others[2], others[3]]:
         process.until(lambda seen: seen["billing"] == expected)
     assert others[1].process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.rows("P9")
+def test_a_process_that_was_stopped_is_held_dead_and_comes_back(start):
+    first = start("member-0", [])
+    others = [start(f"member-{number}", [first.port]) for number in (1, 2)]
+    everyone = [first, *others]
+    for process in everyone:
+        process.order("announce http://127.0.0.1:8000")
+    expected = {process.name: "http://127.0.0.1:8000" for process in everyone}
+    for process in everyone:
+        process.until(lambda seen: seen["billing"] == expected)
+    others[1].process.send_signal(signal.SIGSTOP)
+    first.until(lambda seen: sorted(seen["billing"]) == ["member-0", "member-1"])
+    others[1].process.send_signal(signal.SIGCONT)
+    first.order("announce http://127.0.0.1:8001")
+    expected["member-0"] = "http://127.0.0.1:8001"
+    for process in everyone:
+        process.until(lambda seen: seen["billing"] == expected)
 
 
 # --------------------------------------------------------------------------------------------------------- this process
@@ -248,6 +271,34 @@ async def test_connections_that_prove_nothing_make_room():
 
 
 @run
+async def test_an_exchange_that_stands_still_ends_on_both_sides(monkeypatch):
+    monkeypatch.setattr("wherry.mesh.gossip.links.EXCHANGE_S", 0.2)
+    monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.0)
+    async with Cluster() as cluster:
+        first = await cluster.add()
+        reader, writer = await asyncio.open_connection(*first.address)
+        assert len(await reader.read()) == 16, "the nonce, and the end"
+        writer.close()
+        assert first.refused == 1
+
+        with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match="TimeoutError"):
+            await cluster.add([silent.getsockname()])
+
+
+@run
+async def test_what_a_member_begins_and_sends_is_bounded(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = MemberAddress(*silent.getsockname())
+        async with Cluster() as cluster:
+            first = await cluster.add()
+            first._carry_out(GossipStep([], [at] * 50, []))
+            assert len(first._tasks) == EXCHANGES_MAX + 1, "and the one that ticks"
+            monkeypatch.setattr("wherry.mesh.gossip.links.UNSENT_BYTES_MAX", -1)
+            first._carry_out(GossipStep([Send(at, b"x")] * 7, [], []))
+            assert first._packets.dropped >= 7
+
+
+@run
 async def test_a_recorded_exchange_cannot_be_sent_again():
     async with Cluster() as cluster:
         first = await cluster.add()
@@ -326,6 +377,28 @@ async def test_without_an_answer_start_fails_and_leaves_nothing_open(monkeypatch
         await registry.start()
     async with Cluster() as cluster:
         await cluster.add([], port=port)
+
+
+@run
+async def test_two_processes_with_one_name_are_reported(caplog):
+    async with Cluster() as cluster:
+        await cluster.add(name="same")
+        await cluster.add()
+        with suppress(Unavailable):
+            await cluster.add(name="same")
+        await until(lambda: "another process uses the name same as well" in caplog.text)
+        assert caplog.text.count("another process uses") <= 2, "once a minute for each"
+
+
+@run
+async def test_a_member_that_does_not_fit_is_ignored_and_logged(caplog):
+    async with Cluster() as cluster:
+        first = await cluster.add()
+        first._terms = first._started().members._terms = GossipTerms(period_ms=PERIOD_MS, members_max=2)
+        await cluster.add()
+        third = await cluster.add()
+        assert len(first.members) == 2
+        await until(lambda: f"the member {third.name} is ignored" in caplog.text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 
 from wherry.sim.__main__ import try_gossip, try_native, try_run, try_wires
 from wherry.sim.checkers import checkers, routes, wires
+from wherry.sim.gossip import gossip_checkers
 from wherry.sim.plants.gossip import GOSSIP_PLANTS
 from wherry.sim.plants.native import NATIVE_PLANTS
 from wherry.sim.plants.plants import PLANTS
@@ -18,6 +19,10 @@ def test_every_checker_has_a_plant():
     named = {checker for plants in tables for _, _, names in plants.values() for checker in names}
     lists = (checkers.CHECKERS, routes.CHECKERS, wires.CHECKERS)
     assert {checker.__name__ for each in lists for checker in each} <= named
+
+
+def test_every_checker_of_gossip_has_a_plant_that_it_must_find_alone():
+    assert {names[0] for _, _, names in GOSSIP_PLANTS.values() if len(names) == 1} == set(gossip_checkers.NAMES)
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -117,7 +117,6 @@ class Gossip:
         if knowledge.has_left:
             return self._step()
         if packet.sender.name == self.own.name:
-            knowledge.dispute(packet.sender)
             knowledge.hold_of_self(packet.sender, now)
             return self._step()
         self._received_at_ms = now

@@ -77,6 +77,8 @@ class Knowledge:
         )
         if self.has_left or not (is_beyond or is_accused):
             return
+        if claim.standing is Standing.ALIVE and claim.address != own.address and claim.incarnation >= own.incarnation:
+            self._report(MemberEvent(What.DISPUTED, own.name))
         self.refuted += claim.standing is Standing.SUSPECT
         version = own.version if claim.version <= own.version else min(claim.version + 1, NUMBER_MAX)
         incarnation = min(max(claim.incarnation, own.incarnation) + 1, NUMBER_MAX)
@@ -170,8 +172,3 @@ class Knowledge:
             self.merge(claim, now_ms, spreads=spreads or claim.name == message.sender.name)
         for listing in message.listings:
             self.take_listing(listing, now_ms, spreads=spreads)
-
-    def dispute(self, other: Claim) -> None:
-        """Report a process that uses the name of this one."""
-        if other.address != self.own.address:
-            self._report(MemberEvent(What.DISPUTED, self.own.name))

@@ -33,10 +33,17 @@ SEEDS_MAX = 64
 EXCHANGES_MAX = 4
 """State exchanges that this process has begun."""
 
-DISPUTE_S = 60.0
-"""Between two warnings about another process with the same name."""
+WARN_S = 60.0
+"""Between two warnings of one kind."""
 
-_SHOWN = {What.JOINED, What.DEAD, What.LEFT, What.REFUSED}
+DISPUTES = 3
+"""Claims of another process under one's own name; fewer may come from an earlier life."""
+
+_SHOWN = {What.JOINED, What.DEAD, What.LEFT}
+_WARNINGS = {
+    What.DISPUTED: "another process uses the name %s as well: give each its own",
+    What.REFUSED: "the member %s is ignored, since there are as many as there may be",
+}
 
 _log = logging.getLogger("wherry.gossip")
 
@@ -94,7 +101,8 @@ class GossipRegistry:
         self._packets: PacketLink
         self._states: StateLinks
         self._tasks: set[asyncio.Task[None]] = set()
-        self._disputed_at = -DISPUTE_S
+        self._warned_at: dict[What, float] = {}
+        self._disputes = 0
 
     @property
     def roster(self) -> Roster:
@@ -245,14 +253,20 @@ class GossipRegistry:
     def _happened(self, event: MemberEvent) -> None:
         if event.what in _SHOWN:
             _log.info("member %s: %s", event.name, event.what)
-        if event.what is What.DISPUTED:
-            now = time.monotonic()
-            if now - self._disputed_at >= DISPUTE_S:
-                self._disputed_at = now
-                _log.warning("another process uses the name %s as well: give each its own", event.name)
+        if event.what in _WARNINGS:
+            self._warn(event)
             return
         member = self._started().members.live.get(event.name)
         self._services.provide(event.name, () if member is None else member.instances)
+
+    def _warn(self, event: MemberEvent) -> None:
+        self._disputes += event.what is What.DISPUTED
+        if event.what is What.DISPUTED and self._disputes < DISPUTES:
+            return
+        now = time.monotonic()
+        if now - self._warned_at.get(event.what, -WARN_S) >= WARN_S:
+            self._warned_at[event.what] = now
+            _log.warning(_WARNINGS[event.what], event.name)
 
     async def _exchange(self, at: MemberAddress) -> None:
         with suppress(Unavailable):  # the core wishes it again

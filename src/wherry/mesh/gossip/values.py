@@ -77,7 +77,7 @@ class What(StrEnum):
     REFUSED = "refused"
     """There are as many members as there may be."""
     DISPUTED = "disputed"
-    """Another process uses the name of this one."""
+    """Another process uses the name of this one; or an earlier life did, at another address and by a later clock."""
 
 
 class MemberEvent(NamedTuple):

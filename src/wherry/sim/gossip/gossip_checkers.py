@@ -33,7 +33,7 @@ KNOWN_PERIODS = 12
 
 CALM_PERIODS = 10
 
-QUIET_BYTES = 600
+QUIET_BYTES = 900
 """What a member sends in a period when everyone agrees, on average."""
 
 
@@ -144,5 +144,17 @@ def packets_bounded(world: GossipWorld) -> list[str]:
         return []
     return [f"packets_bounded: a packet of {world.largest_packet} bytes"]
 
+
+NAMES = (
+    "agreed",
+    "announced_known",
+    "falsely_dead",
+    "gone_held_live",
+    "gone_spread",
+    "live_held_dead",
+    "packets_bounded",
+    "quiet_bounded",
+)
+"""What violations begin with."""
 
 AT_THE_END: tuple[Callable[[GossipWorld], list[str]], ...] = (agreed, packets_bounded)

@@ -177,7 +177,7 @@ class _Run:
                 self._until(act, life)
 
     def _until(self, act: Act, life: MemberProcess) -> None:
-        self._world._later(act.periods * PERIOD_MS, lambda: self._recover(life))
+        self._world.later(act.periods * PERIOD_MS, lambda: self._recover(life))
 
     def _restart(self, life: MemberProcess, act: Act) -> None:
         """Start a process with the name of one that ended; sometimes its clock was set back, or its address is new."""

@@ -31,6 +31,7 @@ class MemberProcess:
 
     def __init__(self, core: Gossip, born: int) -> None:
         self.core = core
+        self.name, self.address = core.own.name, core.own.address
         self.born_period = born
         self.is_running = True
         self.ended_period = 0
@@ -39,16 +40,6 @@ class MemberProcess:
         self.slow_ms = 0
         self.stopped: list[tuple[bytes, MemberAddress]] | None = None
         """What arrived since the process was stopped."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the member."""
-        return self.core.own.name
-
-    @property
-    def address(self) -> MemberAddress:
-        """Return the address of the member."""
-        return self.core.own.address
 
 
 class GossipWorld:
@@ -97,7 +88,7 @@ class GossipWorld:
         life = MemberProcess(Gossip(name, address, birth, chance, self._terms, seeds), self.period)
         self.lives[name] = self.at[address] = life
         self.expected[name] = ()
-        self._later(self.chance.random() * PERIOD_MS, lambda: self._tick(life))
+        self.later(self.chance.random() * PERIOD_MS, lambda: self._tick(life))
         return life
 
     def announce(self, life: MemberProcess, instances: tuple[Instance, ...]) -> None:
@@ -131,13 +122,14 @@ class GossipWorld:
         """Return whether there is no cut between two processes."""
         return one.side == other.side
 
-    def _later(self, delay_ms: float, happen: Callable[[], None]) -> None:
+    def later(self, delay_ms: float, happen: Callable[[], None]) -> None:
+        """Let something happen after a time."""
         self._count += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._count, happen))
 
     def _tick(self, life: MemberProcess) -> None:
         if life.is_running:
-            self._later(self._terms.tick_ms, lambda: self._tick(life))
+            self.later(self._terms.tick_ms, lambda: self._tick(life))
             if life.stopped is None:
                 self._tick_once(life)
 
@@ -165,7 +157,7 @@ class GossipWorld:
     def _transmit(self, life: MemberProcess, to: MemberAddress, body: bytes) -> None:
         if self.loss and self.chance.random() < self.loss:
             return
-        self._later(self._delay_ms(), lambda: self._arrive(life, to, body))
+        self.later(self._delay_ms(), lambda: self._arrive(life, to, body))
 
     def _delay_ms(self) -> float:
         return 0.2 + self.chance.random() * self.plan.delay_ms
@@ -179,7 +171,7 @@ class GossipWorld:
             if len(other.stopped) < SOCKET_PACKETS:
                 other.stopped.append((body, source))
         elif other.slow_ms:
-            self._later(other.slow_ms, lambda: self._receive(other, body, source))
+            self.later(other.slow_ms, lambda: self._receive(other, body, source))
         else:
             self._receive(other, body, source)
 
@@ -204,14 +196,14 @@ class GossipWorld:
                 answer, step = other.core.answer(first, self.now_ms)
                 self._count_bytes(other, len(answer))
                 self._carry_out(other, step)
-                self._later(self._delay_ms() + life.slow_ms, lambda: conclude(answer))
+                self.later(self._delay_ms() + life.slow_ms, lambda: conclude(answer))
 
         def conclude(answer: bytes) -> None:
             if both_there():
                 rest, step = life.core.conclude(to, answer, self.now_ms)
                 self._count_bytes(life, len(rest))
                 self._carry_out(life, step)
-                self._later(self._delay_ms() + other.slow_ms, lambda: absorb(rest))
+                self.later(self._delay_ms() + other.slow_ms, lambda: absorb(rest))
 
         def absorb(rest: bytes) -> None:
             if both_there():
@@ -219,4 +211,4 @@ class GossipWorld:
 
         first = life.core.offer()
         self._count_bytes(life, len(first))
-        self._later(self._delay_ms() + other.slow_ms, offer)
+        self.later(self._delay_ms() + other.slow_ms, offer)

@@ -117,19 +117,35 @@ def keep_who_left() -> Any:
     return patched(Members, "merge", make)
 
 
+def keep_an_old_version() -> Any:
+    """Count the own list from the start of the process on, whatever an earlier life announced."""
+
+    def make(hold: Any) -> Any:
+        return lambda self, claim, now: hold(self, claim._replace(version=self.own.version), now)
+
+    return patched(Knowledge, "hold_of_self", make)
+
+
+def send_nothing_of_the_receiver() -> Any:
+    """Leave a member that is held dead without word of that."""
+    return patched(Knowledge, "about", lambda _: lambda self, name, incarnation=None: ())
+
+
 GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
-    "refute nothing": (refute_nothing, 0, ("live_held_dead", "agreed")),
-    "send updates once": (send_updates_once, 3, ("gone_spread", "falsely_dead")),
+    "refute nothing": (refute_nothing, 0, ("live_held_dead",)),
+    "send updates once": (send_updates_once, 3, ("gone_spread",)),
     "send updates for ever": (send_updates_for_ever, 2, ("quiet_bounded",)),
-    "compare no incarnations": (compare_no_incarnations, 4, ("agreed", "gone_held_live")),
-    "suspect for ever": (suspect_for_ever, 0, ("gone_held_live", "agreed")),
+    "compare no incarnations": (compare_no_incarnations, 4, ("agreed",)),
+    "suspect for ever": (suspect_for_ever, 0, ("gone_held_live",)),
     "suspect for a moment": (suspect_for_a_moment, 2, ("falsely_dead",)),
     "knock at nobody": (knock_at_nobody, 21, ("agreed", "live_held_dead")),
     "ask for no listing": (ask_for_no_listing, 5, ("announced_known", "agreed")),
-    "give no listing": (give_no_listing, 0, ("announced_known", "agreed")),
+    "give no listing": (give_no_listing, 0, ("announced_known",)),
     "take an older listing": (take_an_older_listing, 17, ("announced_known", "agreed")),
     "feel well": (feel_well, 33, ("falsely_dead",)),
     "fill packets without end": (fill_packets_without_end, 0, ("packets_bounded",)),
     "probe only the first": (probe_only_the_first, 1, ("gone_held_live", "agreed")),
+    "keep an old version": (keep_an_old_version, 10, ("agreed", "announced_known")),
+    "send nothing of the receiver": (send_nothing_of_the_receiver, 8, ("agreed", "live_held_dead", "falsely_dead")),
     "keep who left": (keep_who_left, 0, ("gone_held_live", "agreed")),
 }
