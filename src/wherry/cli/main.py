@@ -24,9 +24,8 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
     top,
     tour,
 )
-from wherry.cli.commands.services import services  # noqa: F401  adds its commands to the tree
 from wherry.cli.commands.pipeline import demo, pipeline  # noqa: F401  each adds its commands to the tree
-from wherry.cli.commands.services import lost  # noqa: F401  the same
+from wherry.cli.commands.services import lost, services  # noqa: F401  the same
 from wherry.cli.frame import DEBUG, app
 from wherry.cli.options import PROCESS, URL, VARIABLES, GlobalOptions, TlsOptions
 
