@@ -25,6 +25,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
+from wherry.node.identity import IdentityEndpoints, access_tokens, guard_in_threads, watch_identity
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
 from wherry.node.meter import metered, observer_of, watch_calls, watch_native, watch_server, watch_stomp
@@ -188,7 +189,8 @@ class Node:
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
         await self._apply_key_policy()
-        access = Access(self.keys_on, self.broker)
+        tokens = await stack.enter_async_context(access_tokens(config.oidc))
+        access = Access(self.keys_on, self.broker, tokens=tokens)
 
         def guard(request: Request, verb: Verb, topic: str) -> str:
             return "" if verb == "none" else access.check(request.headers, verb, topic)
@@ -208,12 +210,17 @@ class Node:
             check_ready=self._check_ready,
         )
         self.server = await stack.enter_async_context(serve(self.app))
+        if tokens is not None:
+            self.server.awaited = lambda request: access.awaited_in(request.headers)
         watch_server(metrics, self.server)
         self.native_sessions = NativeSessions(self.broker)
         stack.push_async_callback(self.native_sessions.finished)
         self.app.mount(NativeEndpoints(self.app, self.native_sessions).table())
         watch_native(metrics, self.native_sessions)
         watch_calls(metrics, self.calls)
+        if tokens is not None:
+            self.app.mount(IdentityEndpoints(tokens, config.oidc).table())
+            watch_identity(metrics, tokens)
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
@@ -308,7 +315,8 @@ class Node:
 
         config = self.config
         port = config.flight.port_beside(config.server)
-        flight = serve_flight(self.broker, config.server.host, port, guard=access.check, tls=self._certificates())
+        guard = guard_in_threads(access)
+        flight = serve_flight(self.broker, config.server.host, port, guard=guard, tls=self._certificates())
         self._flight = await self._stack.enter_async_context(flight)
         self._ports["flight"] = self._flight.port
 
@@ -331,7 +339,8 @@ class Node:
 
     async def _apply_key_policy(self) -> None:
         host = self.config.server.host
-        self.keys_on = requires_keys(self.config.security, host, has_keys=has_keys(self.broker))
+        identified = self.config.oidc.issuer is not None
+        self.keys_on = requires_keys(self.config.security, host, has_keys=identified or has_keys(self.broker))
         if not self.keys_on:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))

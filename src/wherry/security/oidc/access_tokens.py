@@ -85,7 +85,7 @@ class AccessTokens:
         """
         if len(token) > TOKEN_CHARS_MAX:
             raise self._refused(TokenRefusal.SIZE)
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = _digest(token)
         if not self.provider.has_good_keys:
             raise self._refused(TokenRefusal.NO_KEYS)
         changes, now_s = self.provider.changes, self._now_s()
@@ -101,10 +101,10 @@ class AccessTokens:
         """
         if len(token) > TOKEN_CHARS_MAX:
             return None
-        key_id = key_id_of(token)
-        if key_id is None and self.provider.has_good_keys:
+        kept = self._kept.get(_digest(token))
+        if kept is not None and kept[0] == self.provider.changes and self.provider.has_good_keys:
             return None
-        return self.provider.refresh() if self.provider.may_find(key_id) else None
+        return self.provider.refresh() if self.provider.may_find(key_id_of(token)) else None
 
     def _verified(self, token: str, digest: bytes, changes: int, now_s: float) -> Identity:
         claims = verify(token, self.provider.keys, self._expected, now_s)
@@ -135,3 +135,7 @@ class AccessTokens:
             self.outcomes[reason] += 1
         _log.info("access token refused", extra={"why": reason.value})
         return Unauthorized(UNREACHABLE if reason is TokenRefusal.NO_KEYS else NOT_ACCEPTED)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
