@@ -21,6 +21,12 @@ RULES = (
 @contextmanager
 def taking_tokens(home: Path, issuer: str, **more: Any) -> Iterator[Served]:
     """Run a node that takes access tokens, and API keys beside them."""
-    usual = {"issuer": issuer, "audiences": ("wherry",), "rules": RULES, "leeway_s": 0.0, "refetch_s": 1.0}
+    usual: dict[str, Any] = {
+        "issuer": issuer,
+        "audiences": ("wherry",),
+        "rules": RULES,
+        "leeway_s": 0.0,
+        "refetch_s": 1.0,
+    }
     with served(home, oidc=OidcSection(**(usual | more))) as node:
         yield node

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
     from wherry.node.stomp.transports import HttpTransports
     from wherry.queueing.queueing import Queueing
+    from wherry.security.oidc.access_tokens import AccessTokens
     from wherry.wire.flight.server import FlightServer
     from wherry.wire.stomp.sessions import Sessions
 
@@ -101,6 +102,8 @@ class Node:
         self.calls: Calls
         self.native_sessions: NativeSessions
         self.keys_on = False
+        self.tokens: AccessTokens | None = None
+        """Verifies access tokens, if an identity provider is configured."""
         self.first_key: Path | None = None
         """The file with the first key, if this start made it."""
         self._ports: dict[Wire, int] = {"http": config.server.port}
@@ -189,7 +192,7 @@ class Node:
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
         await self._apply_key_policy()
-        tokens = await stack.enter_async_context(access_tokens(config.oidc))
+        self.tokens = tokens = await stack.enter_async_context(access_tokens(config.oidc))
         access = Access(self.keys_on, self.broker, tokens=tokens)
 
         def guard(request: Request, verb: Verb, topic: str) -> str:
@@ -210,8 +213,6 @@ class Node:
             check_ready=self._check_ready,
         )
         self.server = await stack.enter_async_context(serve(self.app))
-        if tokens is not None:
-            self.server.awaited = lambda request: access.awaited_in(request.headers)
         watch_server(metrics, self.server)
         self.native_sessions = NativeSessions(self.broker)
         stack.push_async_callback(self.native_sessions.finished)
@@ -219,8 +220,7 @@ class Node:
         watch_native(metrics, self.native_sessions)
         watch_calls(metrics, self.calls)
         if tokens is not None:
-            self.app.mount(IdentityEndpoints(tokens, config.oidc).table())
-            watch_identity(metrics, tokens)
+            self._serve_identity(tokens, access, metrics)
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
@@ -238,6 +238,12 @@ class Node:
         for each in served:
             await self._listen(each, context)
         await self._listen_unix(config.server.unix_socket)
+
+    def _serve_identity(self, tokens: AccessTokens, access: Access, metrics: Metrics) -> None:
+        """Let requests wait for keys of the provider, and show the provider."""
+        self.server.awaited = lambda request: access.awaited_in(request.headers)
+        self.app.mount(IdentityEndpoints(tokens, self.config.oidc).table())
+        watch_identity(metrics, tokens)
 
     async def _listen_unix(self, path: str | None) -> None:
         if path is not None:

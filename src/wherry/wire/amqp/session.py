@@ -41,8 +41,7 @@ CHANNEL_MAX = 2_047
 HEARTBEAT_S = 60
 
 LATE_S = 5.0
-"""For how long after a channel was closed its late acks and publishes are ignored, instead of closing the
-connection.
+"""For how long after a channel was closed its late acks and publishes are ignored; the connection is not closed.
 
 They were on their way when the channel was closed. RabbitMQ does not wait like this after `channel.close-ok`, and
 closes whole connections of clients where one thread acks while another closes the channel.
@@ -302,10 +301,8 @@ class Session:
 
     async def _later(self, waiting: Awaitable[None], call: Callable[[Any], Work | None], method: Method) -> None:
         await waiting
-        if self.is_over:
-            return
         try:
-            rest = call(method)
+            rest = None if self.is_over else call(method)
         except Refused as fault:
             rest = self._refuse(fault, 0, method.ids)
         if rest is not None:
