@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         WriterFailed,
     )
     from wherry.model.schema import Message
+    from wherry.security.oidc.client_credentials import ClientCredentials
     from wherry.security.signing import verify_webhook
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "Binding",
     "Broker",
     "Client",
+    "ClientCredentials",
     "Clock",
     "Closed",
     "Consumer",
@@ -171,6 +173,7 @@ _PLACES = {
     "model.catalog.subscription": "Retry Subscription",
     "model.catalog.topic": "Topic",
     "model.catalog.webhook": "Webhook",
+    "security.oidc.client_credentials": "ClientCredentials",
     "security.signing": "verify_webhook",
 }
 """Where each name is; `name=original` where it goes by another one there."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from typing import Any
 
 import pytest
 from pyarrow import flight
@@ -67,7 +68,7 @@ def stomp_opened(home, token: str) -> StompRaw:
     return raw
 
 
-def view_of(home, token: str) -> dict[str, object]:
+def view_of(home, token: str) -> dict[str, Any]:
     answer = over_http(home.node, token, "/v1/identity")
     assert answer.is_in, answer
     return json.loads(answer.text[answer.text.index("{") :])
@@ -256,6 +257,7 @@ def test_a_node_starts_without_its_provider_and_takes_tokens_once_it_is_there(tm
         boss = Forger(late.issuer).good(realm_access={"roles": ["root"]})
         with taking_tokens(tmp_path / "node", late.issuer) as home:
             assert "identity provider cannot be reached" in over_http(home.node, boss).text
+            assert home.node.first_key is not None
             assert over_http(home.node, home.node.first_key.read_text().strip()).is_in, "API keys are not concerned"
             late.start()
             until(lambda: over_http(home.node, boss).is_in, "the provider is there")

@@ -1,4 +1,4 @@
-"""One GET of a provider's document: bounded in time and size, without redirects, and never on behalf of a token."""
+"""One request to a provider: bounded in time and size, without redirects, and never to a URL that a token names."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _MAX_AGE = re.compile(rb"max-age=([0-9]{1,9})")
 
 class FetchFailed(Exception):
     """The document could not be fetched; the text says why, and has nothing in it that the server sent."""
+
+    def __init__(self, why: str, status: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
+        """The status of the answer, 0 if there was none."""
 
 
 class Fetched(NamedTuple):
@@ -48,11 +53,23 @@ class _Answer:
         self.is_whole = True
 
 
-async def fetch(url: str, tls: ssl.SSLContext | None = None, within_s: float = FETCH_S) -> Fetched:
-    """Return the document at a URL, or raise `FetchFailed`. With https, the certificate is checked by `tls`."""
+class Form(NamedTuple):
+    """What a POST sends: fields as `application/x-www-form-urlencoded`, and an `Authorization`."""
+
+    fields: str
+    authorization: str
+
+
+async def fetch(
+    url: str, tls: ssl.SSLContext | None = None, within_s: float = FETCH_S, form: Form | None = None
+) -> Fetched:
+    """Return the answer to a GET, or to the POST of a form; raise `FetchFailed` unless its status is 200.
+
+    With https, the certificate is checked by `tls`.
+    """
     try:
         async with asyncio.timeout(within_s):
-            return await _fetch(url, tls)
+            return await _fetch(url, tls, form)
     except TimeoutError:
         raise FetchFailed(f"no whole answer within {within_s:g} s") from None
     except ssl.SSLCertVerificationError as fault:
@@ -61,7 +78,7 @@ async def fetch(url: str, tls: ssl.SSLContext | None = None, within_s: float = F
         raise FetchFailed(f"{type(fault).__name__}") from None
 
 
-async def _fetch(url: str, tls: ssl.SSLContext | None) -> Fetched:
+async def _fetch(url: str, tls: ssl.SSLContext | None, form: Form | None) -> Fetched:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
@@ -69,9 +86,13 @@ async def _fetch(url: str, tls: ssl.SSLContext | None) -> Fetched:
     reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        host = parts.netloc.rpartition("@")[2]
-        head = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode("ascii"))
+        method = "GET" if form is None else "POST"
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {parts.netloc}", "Accept: application/json"]
+        if form is not None:
+            lines += [f"Authorization: {form.authorization}", f"Content-Length: {len(form.fields)}"]
+            lines.append("Content-Type: application/x-www-form-urlencoded")
+        body = "" if form is None else form.fields
+        writer.write("\r\n".join([*lines, "Connection: close", "", body]).encode("ascii"))
         return await _read(reader)
     finally:
         writer.close()
@@ -88,6 +109,7 @@ async def _read(reader: asyncio.StreamReader) -> Fetched:
         if taken > DOCUMENT_BYTES_MAX:
             raise FetchFailed(f"the answer has more than {DOCUMENT_BYTES_MAX} bytes")
         parser.feed_data(data)
-    if parser.get_status_code() != 200:
-        raise FetchFailed(f"the answer has status {parser.get_status_code()}")
+    status = parser.get_status_code()
+    if status != 200:
+        raise FetchFailed(f"the answer has status {status}", status)
     return Fetched(bytes(answer.body), answer.max_age_s)
