@@ -6,8 +6,8 @@ import sys
 import wherry
 
 NAMES = """
-AlreadyExists Amended Amendment ApiKey Batch Binding Broker Client Clock Closed Consumer Corrupt CutOff DeadFilter
-AuditRecord Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden HistoryLost InUse InvalidInput Leased LimitReached
+AlreadyExists Amended Amendment ApiKey Batch Binding Broker Client ClientCredentials Clock Closed Consumer Corrupt CutOff
+DeadFilter AuditRecord Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden HistoryLost InUse InvalidInput Leased LimitReached
 Message NotFound NotWaiting OutOfSequence Outcome PublishOptions Published Received Removal Retry Right Route Search
 StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SystemClock TooLarge Topic
 TopicStats Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync
