@@ -56,6 +56,7 @@ def test_a_native_connection_outlives_its_first_token(home, identity):
         before = len(home.node.native_sessions.cut_offs)
         async with wherry.connect(home.node.url, key=source, wire="native") as client:
             await client.publish("orders.new", [b"one"])
+            assert client.native is not None
             session = client.native.session
             ends_at = time.monotonic() + 10  # a token of this client lives for six seconds
             while time.monotonic() < ends_at:

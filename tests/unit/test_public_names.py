@@ -6,12 +6,12 @@ import sys
 import wherry
 
 NAMES = """
-AlreadyExists Amended Amendment ApiKey Batch Binding Broker Client ClientCredentials Clock Closed Consumer Corrupt CutOff
-DeadFilter AuditRecord Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden HistoryLost InUse InvalidInput Leased LimitReached
-Message NotFound NotWaiting OutOfSequence Outcome PublishOptions Published Received Removal Retry Right Route Search
-StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SystemClock TooLarge Topic
-TopicStats Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync
-embedded embedded_sync open register_assignment verify_webhook
+AlreadyExists Amended Amendment ApiKey Batch Binding Broker Client ClientCredentials Clock Closed Consumer Corrupt
+CutOff DeadFilter AuditRecord Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden HistoryLost InUse InvalidInput
+Leased LimitReached Message NotFound NotWaiting OutOfSequence Outcome PublishOptions Published Received Removal Retry
+Right Route Search StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SystemClock
+TooLarge Topic TopicStats Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect
+connect_sync embedded embedded_sync open register_assignment verify_webhook
 """
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -47,30 +47,13 @@ class IdentityView(msgspec.Struct):
     outcomes: dict[str, Count]
 
 
-@asynccontextmanager
-async def access_tokens(section: OidcSection) -> AsyncIterator[AccessTokens | None]:
-    """Verify access tokens as configured, until the context ends; None where no provider is configured.
-
-    The keys are fetched before the node listens. A provider that is down does not keep the node from starting.
-    """
-    if section.issuer is None:
-        yield None
-        return
-    tokens = _verifier(section, section.issuer)
-    await tokens.provider.refresh()
-    following = asyncio.create_task(tokens.provider.follow(), name="wherry oidc")
+def access_tokens(section: OidcSection) -> AbstractAsyncContextManager[AccessTokens | None]:
+    """Return what verifies access tokens as configured; None where no provider is configured."""
+    issuer = section.issuer
+    if issuer is None:
+        return nullcontext()
     try:
-        yield tokens
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await tokens.provider.close()
-
-
-def _verifier(section: OidcSection, issuer: str) -> AccessTokens:
-    try:
-        from wherry.security.oidc.access_tokens import AccessTokens  # noqa: PLC0415  an extra
-        from wherry.security.oidc.provider import Provider  # noqa: PLC0415
+        from wherry.security.oidc import opening  # noqa: PLC0415  an extra
         from wherry.security.oidc.rules import Rules  # noqa: PLC0415
         from wherry.security.oidc.verifying import Expectations  # noqa: PLC0415
     except ImportError as fault:
@@ -83,8 +66,8 @@ def _verifier(section: OidcSection, issuer: str) -> AccessTokens:
         name_claim=section.name_claim,
         leeway_s=section.leeway_s,
     )
-    provider = Provider(issuer, keys_kept_s=section.keys_kept_s, refetch_s=section.refetch_s, tls=_trust(section.ca))
-    return AccessTokens(provider, expected, Rules(section.rules))
+    kept_s, refetch_s, tls = section.keys_kept_s, section.refetch_s, _trust(section.ca)
+    return opening.access_tokens(expected, Rules(section.rules), keys_kept_s=kept_s, refetch_s=refetch_s, tls=tls)
 
 
 def _trust(ca: str | None) -> ssl.SSLContext | None:
