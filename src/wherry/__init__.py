@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         WriterFailed,
     )
     from wherry.model.schema import Message
+    from wherry.security.oidc.client_credentials import ClientCredentials
     from wherry.security.signing import verify_webhook
     from wherry.service.current import current_call
     from wherry.service.outcomes import ConnectionLost, Failed, RefusalCode, Refused, TimedOut
@@ -90,6 +91,7 @@ __all__ = [
     "Broker",
     "CallContext",
     "Client",
+    "ClientCredentials",
     "Clock",
     "Closed",
     "ConnectionLost",
@@ -193,6 +195,7 @@ _PLACES = {
     "model.catalog.subscription": "Retry Subscription",
     "model.catalog.topic": "Topic",
     "model.catalog.webhook": "Webhook",
+    "security.oidc.client_credentials": "ClientCredentials",
     "security.signing": "verify_webhook",
     "service.current": "current_call",
     "service.outcomes": "ConnectionLost Failed RefusalCode Refused TimedOut",

@@ -6,7 +6,7 @@ import sys
 import wherry
 
 NAMES = """
-AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallContext Client Clock Closed ConnectionLost
+AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallContext Client ClientCredentials Clock Closed ConnectionLost
 Consumer Corrupt CutOff DeadFilter Delivery DiskFull DuplicateId Failed Fate Fates Fenced Forbidden HistoryLost InUse
 InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence Outcome Peer PublishOptions
 Published Received RefusalCode Refused Removal Retry Right Route Search Service StageLost StaleLease StorageError

@@ -30,6 +30,7 @@ from wherry.client.catalog import CatalogCalls
 from wherry.client.consumer import Consumer
 from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.address import Address
+from wherry.client.link.credential import KeyOrSource
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
 from wherry.client.link.transport import ARROW, JSON, ClientRequest, Transport
 from wherry.client.native.publishing import prepare
@@ -62,7 +63,7 @@ REDRIVE_S = 24 * 3_600.0
 def connect(
     url: str = "http://127.0.0.1:7070",
     *,
-    key: str | None = None,
+    key: KeyOrSource = None,
     tls: ssl.SSLContext | None = None,
     wire: Wire = "auto",
     connections: int = CONNECTIONS_MAX,
@@ -76,7 +77,9 @@ def connect(
     url
         `http://host:port`, `https://host:port`, or `unix:///path` of a Unix socket.
     key
-        An API key, where the broker asks for one; white space around it is dropped.
+        An API key, where the broker asks for one; white space around it is dropped. Or an access token, or a source
+        of tokens such as `ClientCredentials`, or a function that returns one: a source is asked at each connection,
+        and once more if its token is refused.
     tls
         For `https`: certificates other than the system's.
     wire

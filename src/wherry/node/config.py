@@ -12,6 +12,8 @@ from wherry.broker.opening import CACHE_BYTES_DEFAULT
 from wherry.model.catalog.webhook import check_secret
 from wherry.model.errors import InvalidInput
 from wherry.node.webhooks.targets import network_of
+from wherry.security.oidc.endpoints import checked_issuer
+from wherry.security.oidc.rules import Rules
 from wherry.wire.http.protocol.bounds import Bounds
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -125,6 +127,43 @@ class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False
 
 
+class OidcSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity provider whose access tokens are accepted beside API keys; none without an `issuer`.
+
+    `issuer` is its URL as in its tokens, and `audiences` are the names of this node: a token must have one of them.
+    `rules` turn claims into rights, as in `realm:clerk -> publish:orders.*`. If `parties` are given, only tokens that
+    were issued to these clients are accepted. `unmarked_tokens` accepts tokens that do not state that they are access
+    tokens. `name_claim` is the claim that names the caller. Clocks may differ by `leeway_s`.
+
+    The provider's keys are used for `keys_kept_s` while it cannot be reached, and fetched for a key that is not known
+    at most once in `refetch_s`. `ca` is a file with the certificates to trust there, if not those of the system.
+    """
+
+    issuer: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    audiences: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    rules: tuple[str, ...] = ()
+    parties: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    unmarked_tokens: bool = False
+    name_claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
+    leeway_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 30.0
+    keys_kept_s: Annotated[float, msgspec.Meta(ge=1, le=604_800)] = 3_600.0
+    refetch_s: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = 10.0
+    ca: str | None = None
+
+    def check(self, keys: str) -> None:
+        """Raise `InvalidInput` for values that contradict each other; `keys` is `security.keys`."""
+        Rules(self.rules)
+        if self.issuer is None:
+            if self.audiences or self.rules:
+                raise InvalidInput("oidc.issuer", None, "the URL of the provider, since other values of oidc are set")
+            return
+        checked_issuer(self.issuer)
+        if not self.audiences:
+            raise InvalidInput("oidc.audiences", (), "at least one name of this node, which a token must have as `aud`")
+        if keys == "off":
+            raise InvalidInput("security.keys", keys, "auto or on: access tokens mean nothing where all may do all")
+
+
 class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that the node makes: whether to loopback, link-local and private addresses too, and how many at a time.
 
@@ -178,6 +217,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSection = TlsSection()
     limits: Bounds = Bounds()
     security: SecuritySection = SecuritySection()
+    oidc: OidcSection = OidcSection()
     webhooks: WebhooksSection = WebhooksSection()
     metrics: MetricsSection = MetricsSection()
     log: LogSection = LogSection()
@@ -193,6 +233,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         for origin in self.server.origins:
             if origin != "*" and not re.fullmatch(ORIGIN, origin):
                 raise InvalidInput("server.origins", origin, "origins, as in https://example.org:8443, or *")
+        self.oidc.check(self.security.keys)
         for network in self.webhooks.allow:
             network_of("webhooks.allow", network)
         if self.webhooks.secret is not None:

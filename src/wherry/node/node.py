@@ -25,6 +25,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
+from wherry.node.identity import IdentityEndpoints, access_tokens, guard_in_threads, watch_identity
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
 from wherry.node.meter import metered, observer_of, watch_calls, watch_native, watch_server, watch_stomp
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
     from wherry.node.stomp.transports import HttpTransports
     from wherry.queueing.queueing import Queueing
+    from wherry.security.oidc.access_tokens import AccessTokens
     from wherry.wire.flight.server import FlightServer
     from wherry.wire.stomp.sessions import Sessions
 
@@ -100,6 +102,8 @@ class Node:
         self.calls: Calls
         self.native_sessions: NativeSessions
         self.keys_on = False
+        self.tokens: AccessTokens | None = None
+        """Verifies access tokens, if an identity provider is configured."""
         self.first_key: Path | None = None
         """The file with the first key, if this start made it."""
         self._ports: dict[Wire, int] = {"http": config.server.port}
@@ -188,7 +192,8 @@ class Node:
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
         await self._apply_key_policy()
-        access = Access(self.keys_on, self.broker)
+        self.tokens = tokens = await stack.enter_async_context(access_tokens(config.oidc))
+        access = Access(self.keys_on, self.broker, tokens=tokens)
 
         def guard(request: Request, verb: Verb, topic: str) -> str:
             return "" if verb == "none" else access.check(request.headers, verb, topic)
@@ -214,6 +219,8 @@ class Node:
         self.app.mount(NativeEndpoints(self.app, self.native_sessions).table())
         watch_native(metrics, self.native_sessions)
         watch_calls(metrics, self.calls)
+        if tokens is not None:
+            self._serve_identity(tokens, access, metrics)
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
@@ -231,6 +238,12 @@ class Node:
         for each in served:
             await self._listen(each, context)
         await self._listen_unix(config.server.unix_socket)
+
+    def _serve_identity(self, tokens: AccessTokens, access: Access, metrics: Metrics) -> None:
+        """Let requests wait for keys of the provider, and show the provider."""
+        self.server.awaited = lambda request: access.awaited_in(request.headers)
+        self.app.mount(IdentityEndpoints(tokens, self.config.oidc).table())
+        watch_identity(metrics, tokens)
 
     async def _listen_unix(self, path: str | None) -> None:
         if path is not None:
@@ -308,7 +321,8 @@ class Node:
 
         config = self.config
         port = config.flight.port_beside(config.server)
-        flight = serve_flight(self.broker, config.server.host, port, guard=access.check, tls=self._certificates())
+        guard = guard_in_threads(access)
+        flight = serve_flight(self.broker, config.server.host, port, guard=guard, tls=self._certificates())
         self._flight = await self._stack.enter_async_context(flight)
         self._ports["flight"] = self._flight.port
 
@@ -331,7 +345,8 @@ class Node:
 
     async def _apply_key_policy(self) -> None:
         host = self.config.server.host
-        self.keys_on = requires_keys(self.config.security, host, has_keys=has_keys(self.broker))
+        identified = self.config.oidc.issuer is not None
+        self.keys_on = requires_keys(self.config.security, host, has_keys=identified or has_keys(self.broker))
         if not self.keys_on:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))

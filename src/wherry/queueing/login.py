@@ -1,11 +1,14 @@
 """The login of a queue client: SASL mechanisms over the API keys and users of the broker.
 
-The password is an API key; the name beside it is for people. Users that were made over the management interface have a
-name and a password of their own. A broker without keys accepts `guest` with the password `guest`, as RabbitMQ does, and
-`guest` may do everything; by configuration it also accepts any other name.
+The password is an API key, or an access token where the node takes these; the name beside it is for people. Users that
+were made over the management interface have a name and a password of their own. A broker without keys accepts `guest`
+with the password `guest`, as RabbitMQ does, and `guest` may do everything; by configuration it also accepts any other
+name.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 from wherry.model.catalog.key import ADMINISTRATOR, Key, Verb
 from wherry.model.errors import Forbidden, Unauthorized
@@ -70,6 +73,10 @@ class Login:
                 fault.pause_s = self._users.attempts.failed(self._peer)
             raise
 
+    def awaited(self, secret: str) -> Awaitable[None] | None:
+        """Return what to wait for before `enter` or `renew`, see `Access.awaited`."""
+        return None if self._access is None else self._access.awaited(secret)
+
     def _enter(self, mechanism: str, name: str, secret: str) -> None:
         if mechanism == "EXTERNAL":
             if self._certified is None:
@@ -80,7 +87,9 @@ class Login:
         elif (user := self._found(name, secret)) is not None:
             self._user, self.user = user, user.name
         elif self._access is not None:
-            if public_id(secret) is None:  # one text for both, so that names cannot be found out
+            if (
+                public_id(secret) is None and not self._access.takes_tokens
+            ):  # one text for both, so that names cannot be found out
                 raise Unauthorized(
                     "no user has this name and password, and the password is no API key: wk_, 8 characters, _, 43 more"
                 )
@@ -109,11 +118,22 @@ class Login:
         return self._users.as_it_is(self._user)
 
     def renew(self, secret: str) -> None:
-        """Use another key from now on; a user gives the password as it is now."""
+        """Use another key from now on; a user gives the password as it is now.
+
+        After an access token comes another of the same name.
+        """
         if self._user is not None:
             self.enter("PLAIN", self.user, secret)
         elif self._access is not None:
+            if not self._is_of_bearer(secret):
+                raise Unauthorized(f"the new token is not one of {self.user!r}")
             self._show(self._access, secret)
+
+    def _is_of_bearer(self, secret: str) -> bool:
+        """Return whether a new secret has the name of this login, if that came from an access token."""
+        assert self._access is not None
+        is_token = public_id(self._token) is None
+        return not is_token or self._access.authenticate(secret).name == self.user
 
     def still_holds(self) -> bool:
         """Return whether the key still exists and has not expired."""

@@ -1,9 +1,15 @@
-"""Access: which API key a request has, and whether that key may do what is asked. Every wire asks here."""
+"""Access: which API key or access token a request has, and whether it may do what is asked. Every wire asks here.
+
+An access token of an identity provider becomes a key while it is good: with a name, rights and an expiry, and nothing
+stored. So every wire that takes an API key takes an access token in its place.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from wherry.model.catalog.key import Key, Verb
@@ -46,6 +52,27 @@ class Keyring(Protocol):
         """Return the key that is the user of this name."""
 
 
+class TokenBearer(Protocol):
+    """The bearer of an access token that was verified."""
+
+    @property
+    def key(self) -> Key:
+        """Return the key that stands for the token."""
+
+    def may_call(self, method: str, /) -> bool:
+        """Return whether a method of a service may be called."""
+
+
+class TokenVerifier(Protocol):
+    """Verifies access tokens; `wherry.security.oidc` has one, which needs an extra."""
+
+    def identify(self, token: str, /) -> TokenBearer:
+        """Return the bearer of a token, or raise `Unauthorized`."""
+
+    def awaited(self, token: str, /) -> Awaitable[None] | None:
+        """Return what to wait for before `identify`; nearly always None."""
+
+
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -53,12 +80,37 @@ def _wall_ms() -> int:
 class Access:
     """Checks keys and rights, or lets every request in when keys are off."""
 
-    def __init__(self, keys_on: bool, keyring: Keyring, now_ms: Callable[[], int] = _wall_ms) -> None:
+    def __init__(
+        self,
+        keys_on: bool,
+        keyring: Keyring,
+        now_ms: Callable[[], int] = _wall_ms,
+        tokens: TokenVerifier | None = None,
+    ) -> None:
         self.keys_on = keys_on
         self._keyring = keyring
         self._now_ms = now_ms
+        self._tokens = tokens
         self.attempts = Attempts()
         """Logins that failed, on any wire."""
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether access tokens of an identity provider are accepted."""
+        return self._tokens is not None
+
+    def awaited(self, token: str) -> Awaitable[None] | None:
+        """Return what to wait for before this token is checked; None for all but tokens of keys that are not known.
+
+        Where a wire can wait it does, so that the first token of a new key of the provider is accepted too.
+        """
+        if self._tokens is None or not token or public_id(token) is not None:
+            return None
+        return self._tokens.awaited(token)
+
+    def awaited_in(self, headers: Mapping[str, str]) -> Awaitable[None] | None:
+        """Do the same for the token in the headers of a request."""
+        return None if self._tokens is None else self.awaited(_token_in(headers))
 
     def check(self, headers: Mapping[str, str], verb: Verb, topic: str = ALL_TOPICS) -> str:
         """Return the name of the caller (empty with keys off), or raise `Unauthorized` or `Forbidden`."""
@@ -83,6 +135,8 @@ class Access:
     def authenticate(self, token: str) -> Key:
         """Return the key of a token, or raise `Unauthorized`: the same for an unknown id and for a wrong secret."""
         known = public_id(token)
+        if known is None and self._tokens is not None:
+            return self._tokens.identify(token).key
         if known is None:
             raise Unauthorized("this is no key: a key is wk_, 8 characters, _, 43 characters")
         key = self._keyring.key(known)
@@ -114,3 +168,16 @@ class Access:
             raise Unauthorized(f"{key.name!r} is not known here any more, or has another password")
         self._check_time(known)
         return known
+
+
+def _token_in(headers: Mapping[str, str]) -> str:
+    """Return the token of a request: behind `Bearer`, or as the password behind `Basic`, as over the management API."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

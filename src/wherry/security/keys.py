@@ -28,6 +28,9 @@ SECRET_BYTES = 32
 
 _TOKEN = re.compile(r"wk_(?P<id>[0-9A-Za-z]{8})_(?P<secret>[0-9A-Za-z_-]{43})")
 
+_ACCESS_TOKEN = re.compile(r"eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*)?")
+"""A compact JWS: its header and its claims begin with `{"`, which is `eyJ` in base64url."""
+
 
 class Made(NamedTuple):
     """A new key, and its token, which cannot be read back later."""
@@ -73,8 +76,8 @@ def proves(token: str, key: Key) -> bool:
 
 
 def masked(text: str) -> str:
-    """Return a text without the secrets of the tokens in it, for logs."""
-    return _TOKEN.sub(r"wk_\g<id>_…", text)
+    """Return a text without the secrets of the tokens in it, for logs; of an access token nothing is left."""
+    return _ACCESS_TOKEN.sub("eyJ…", _TOKEN.sub(r"wk_\g<id>_…", text))
 
 
 def _digest(secret: str) -> bytes:

@@ -61,11 +61,16 @@ SAMPLES: dict[str, Any] = {
     "server.origins": ["https://a.example", "https://b.example:8443"],
     "webhooks.allow": ["10.0.0.0/8", "192.168.1.7"],
     "webhooks.secret": "a secret of some length",
+    "oidc.issuer": "https://id.example/realms/shop",
+    "oidc.rules": ["realm:clerk -> publish:orders.*", "scope:bill -> call:billing.*"],
     "tls.certificate": "certificate.pem",
     "tls.key": "key.pem",
     "tls.client_ca": "ca.pem",
 }
 COMPANIONS = {
+    "oidc.issuer": ("oidc.audiences",),
+    "oidc.audiences": ("oidc.issuer",),
+    "oidc.rules": ("oidc.issuer", "oidc.audiences"),
     "tls.certificate": ("tls.key",),
     "tls.key": ("tls.certificate",),
     "tls.client_ca": ("tls.certificate", "tls.key"),

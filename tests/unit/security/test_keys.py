@@ -121,3 +121,10 @@ def test_both_ends_of_what_is_allowed():
 def test_a_right_that_is_none_is_refused(text):
     with pytest.raises(InvalidInput, match="publish, consume or admin"):
         parse_right(text)
+
+
+def test_of_an_access_token_nothing_is_left_in_a_log_line():
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
+    assert masked(f"header {token}, and more") == "header eyJ…, and more"
+    assert masked(token.rpartition(".")[0]) == "eyJ…"
+    assert masked("eyJ is no token. Nor is eyJhbGciOiJ.") == "eyJ is no token. Nor is eyJhbGciOiJ."

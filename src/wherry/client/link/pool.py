@@ -10,8 +10,9 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 
-from wherry.client.link.address import Address, common_lines, dial, trust
+from wherry.client.link.address import Address, dial, trust
 from wherry.client.link.connection import Bounds, Connection
+from wherry.client.link.credential import Credential, KeyOrSource
 from wherry.client.link.idle import Idle
 from wherry.client.link.transport import Bytes, ClientRequest, ClientResponse
 from wherry.model import check
@@ -66,7 +67,7 @@ class Pool:
     def __init__(
         self,
         address: Address,
-        key: str | None = None,
+        key: KeyOrSource = None,
         *,
         tls: ssl.SSLContext | None = None,
         connections: int = CONNECTIONS_MAX,
@@ -80,12 +81,22 @@ class Pool:
         self._waits = asyncio.Semaphore(check.integer("waits", waits, 1, 65_535))
         self._idle = Idle(connections + waits, IDLE_S, Connection.close)
         self._open: set[Connection] = set()
-        self._common = common_lines(address, key)
+        self._credential = Credential(address, key)
+        self._common = self._credential.fixed
         self._closed = False
 
     async def ask(self, request: ClientRequest) -> ClientResponse:
-        """See `Transport`. A long poll has its wait on top of the time that every request has."""
-        head, timeout_s = head_of(request, self._common), self._timeout_s + request.wait_s
+        """See `Transport`. A long poll has its wait on top of the time that every request has.
+
+        A request that was refused for its token was not carried out: it is sent again with another one.
+        """
+        answer = await self._ask(request, self._common or await self._credential.lines())
+        if answer.status == 401 and (other := await self._credential.other_lines()):
+            return await self._ask(request, other)
+        return answer
+
+    async def _ask(self, request: ClientRequest, common: str) -> ClientResponse:
+        head, timeout_s = head_of(request, common), self._timeout_s + request.wait_s
         async with self._waits if request.wait_s else self._room:
             connection, kept = self._idle.take(""), True
             if connection is None:

@@ -15,11 +15,13 @@ import ssl
 from copy import copy
 from typing import Literal, TypeAlias
 
-from wherry.client.link.address import Address, common_lines, trust
+from wherry.client.link.address import Address, trust
 from wherry.client.link.backoff import Backoff
+from wherry.client.link.credential import Credential, KeyOrSource
 from wherry.client.link.errors import error_of, returns
 from wherry.client.link.pool import CONNECTIONS_MAX, GOODBYE_S, REPEATABLE, TIMEOUT_S, WAITS_MAX, Pool
 from wherry.client.link.transport import ARROW, ClientRequest, ClientResponse
+from wherry.client.native.renewing import renew_key
 from wherry.client.native.session import NativeSession
 from wherry.client.native.upgrade import SWITCHED, ask_upgrade
 from wherry.model import check
@@ -50,7 +52,7 @@ class NativeTransport:
     def __init__(
         self,
         address: Address,
-        key: str | None = None,
+        key: KeyOrSource = None,
         *,
         tls: ssl.SSLContext | None = None,
         wire: Wire = "auto",
@@ -60,7 +62,7 @@ class NativeTransport:
     ) -> None:
         self._pool = Pool(address, key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s)
         self._address, self._tls = address, trust(address, tls)
-        self._common = common_lines(address, key)
+        self._credential = Credential(address, key)
         self._timeout_s = timeout_s
         self._must_be_native = check.one_of("wire", wire, WIRES) == "native"
         self._room = asyncio.Semaphore(min(connections, CALLS_MAX))
@@ -138,13 +140,18 @@ class NativeTransport:
     async def _upgrade(self) -> NativeSession | None:
         if self.is_closed:
             raise Unavailable(CLOSED)
-        transport, answer = await ask_upgrade(self._address, self._tls, self._common)
+        transport, answer = await ask_upgrade(self._address, self._tls, await self._credential.lines())
+        if answer is not None and answer.status == 401 and (other := await self._credential.other_lines()):
+            transport, answer = await ask_upgrade(self._address, self._tls, other)
         if answer is None or answer.status != SWITCHED:
             await self._refused(answer)
             return None
         session = NativeSession(transport, self._timeout_s, self._ended)
         self._open.add(session)
         session.lost.add_done_callback(lambda _: self._open.discard(session))
+        if self._credential.source is not None:
+            renewing = asyncio.create_task(renew_key(session, self._credential.source), name="wherry renew")
+            session.lost.add_done_callback(lambda _: renewing.cancel())
         session.data_received(bytes(answer.body))
         await session.opened
         if self.is_closed:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from wherry.client.client import Client, connect
+from wherry.client.link.credential import KeyOrSource
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
 from wherry.client.native.transport import Wire
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
@@ -24,7 +25,7 @@ C = TypeVar("C", bound=Client)
 def connect_sync(
     url: str = "http://127.0.0.1:7070",
     *,
-    key: str | None = None,
+    key: KeyOrSource = None,
     tls: ssl.SSLContext | None = None,
     wire: Wire = "auto",
     connections: int = CONNECTIONS_MAX,

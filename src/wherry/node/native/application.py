@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from wherry.model.catalog.key import Verb
-from wherry.model.errors import InvalidInput, WherryError
+from wherry.model.errors import Forbidden, InvalidInput, Unauthorized, WherryError
 from wherry.wire.http.api.problem import HttpError, problem
 from wherry.wire.http.app import App
 from wherry.wire.http.protocol.heads import HEADERS_MAX, split
@@ -31,15 +32,32 @@ OF_CONNECTION = frozenset(
 class ClientApplication:
     """The application, as one client may use it."""
 
-    def __init__(self, app: App, request: Request) -> None:
-        self._app, self._server = app, app.server
+    def __init__(self, app: App, request: Request, closed: Callable[[int], object] = lambda number: None) -> None:
+        self._app, self._server, self._closed = app, app.server, closed
         self._upgrade = request
         """The request that opened the connection: its key counts for all calls."""
-        self._number = next(self._server.numbers)
+        self.number = next(self._server.numbers)
+        """The connection, as the requests of its calls name it."""
 
     def check(self, verb: Verb, topic: str) -> str:
         """Return the name of the client (empty without keys); raise `Unauthorized` or `Forbidden`."""
         return self._app.service.guard(self._upgrade, verb, topic)
+
+    async def renew(self, key: str) -> None:
+        """Use another key from now on, which must have the same name; raise `Unauthorized` for any other."""
+        fresh = replace(self._upgrade, headers={**self._upgrade.headers, "authorization": f"Bearer {key}"})
+        waiting = self._server.awaited(fresh)
+        if waiting is not None:
+            await waiting
+        if self._name(fresh) != self._name(self._upgrade):
+            raise Unauthorized("a connection keeps its name: the new key is one of another name")
+        self._upgrade = fresh
+
+    def _name(self, request: Request) -> str:
+        try:
+            return self._app.service.guard(request, "publish", "*")
+        except Forbidden as fault:
+            return fault.name
 
     def problem(self, fault: WherryError) -> bytes:
         """Return the problem document of an error."""
@@ -63,7 +81,7 @@ class ClientApplication:
             headers["content-length"] = str(body.nbytes)
         upgrade = self._upgrade
         request = Request(head.method, path, query, headers, body, peer=upgrade.peer, secure=upgrade.secure)
-        request.connection = self._number
+        request.connection = self.number
         return request
 
     def hold(self, size: int) -> None:
@@ -79,7 +97,8 @@ class ClientApplication:
 
     def close(self) -> None:
         """Forget the client, since its connection is closed."""
-        self._server.forget(self._number)
+        self._server.forget(self.number)
+        self._closed(self.number)
 
 
 def _checked(headers: Mapping[str, str]) -> list[tuple[str, str]]:

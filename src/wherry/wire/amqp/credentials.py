@@ -22,3 +22,11 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
             raise ValueError("AMQPLAIN is a table with LOGIN and PASSWORD")
         return name, secret
     return response.decode("utf-8", "replace"), ""
+
+
+def secret_in(mechanism: str, response: bytes) -> str:
+    """Return the secret alone; empty if there is none."""
+    try:
+        return credentials(mechanism, response)[1]
+    except ValueError:
+        return ""

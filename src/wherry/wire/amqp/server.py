@@ -57,6 +57,9 @@ LOGIN = frozenset({SessionState.STARTING, SessionState.TUNING, SessionState.OPEN
 
 _log = logging.getLogger("wherry.amqp")
 
+LOGIN_FRAME_MAX = FRAME_MIN + (16 << 10)
+"""Bytes of a frame before the sizes are agreed upon: the least that a peer must accept, and an access token."""
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a client may use.
@@ -77,7 +80,7 @@ class Connection(FairProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._reader = FrameReader(
-            frame_max=FRAME_MIN, channel_max=0, body_max=PAYLOAD_BYTES_MAX
+            frame_max=LOGIN_FRAME_MAX, channel_max=0, body_max=PAYLOAD_BYTES_MAX
         )  # no messages before login
         self._waiting: deque[Event] = deque()
         self._behind = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any
 
@@ -33,7 +33,7 @@ from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, IncomingMessages, Misgreeted
 from wherry.wire.amqp.codec.writer import Piece
-from wherry.wire.amqp.credentials import credentials
+from wherry.wire.amqp.credentials import credentials, secret_in
 from wherry.wire.amqp.transport import Transport
 
 FRAME_MAX = 131_072
@@ -41,8 +41,7 @@ CHANNEL_MAX = 2_047
 HEARTBEAT_S = 60
 
 LATE_S = 5.0
-"""For how long after a channel was closed its late acks and publishes are ignored, instead of closing the
-connection.
+"""For how long after a channel was closed its late acks and publishes are ignored; the connection is not closed.
 
 They were on their way when the channel was closed. RabbitMQ does not wait like this after `channel.close-ok`, and
 closes whole connections of clients where one thread acks while another closes the channel.
@@ -271,7 +270,7 @@ class Session:
     def _of_connection(self, method: Method) -> Work | None:
         try:
             if isinstance(method, m.ConnectionStartOk) and self.state is SessionState.STARTING:
-                return self._start(method)
+                return self._once_known(secret_in(method.mechanism, method.response), self._start, method)
             elif isinstance(method, m.ConnectionTuneOk) and self.state is SessionState.TUNING:
                 self._tune(method)
             elif isinstance(method, m.ConnectionOpen) and self.state is SessionState.OPENING:
@@ -279,9 +278,7 @@ class Session:
                 self.state = SessionState.OPEN
                 self.send(0, m.ConnectionOpenOk())
             elif isinstance(method, m.ConnectionUpdateSecret) and self.state is SessionState.OPEN:
-                self._renew(method.new_secret.decode("utf-8", "replace"))
-                self._may_publish.clear()
-                self.send(0, m.ConnectionUpdateSecretOk())
+                return self._once_known(method.new_secret.decode("utf-8", "replace"), self._renew, method)
             else:
                 raise refused(Reason.COMMAND_INVALID, f"'{m.name_of(type(method))}' is not expected now", hard=True)
         except Refused as fault:
@@ -297,11 +294,27 @@ class Session:
             text = f"access to vhost '{name}' refused for user '{self.user}'"
             raise refused(Reason.NOT_ALLOWED, text, hard=True) from None
 
-    def _renew(self, secret: str) -> None:
+    def _once_known(self, secret: str, call: Callable[[Any], Work | None], method: Method) -> Work | None:
+        """Carry out a call with a secret; an access token of a new key waits until that key was fetched."""
+        waiting = self.login.awaited(secret)
+        return call(method) if waiting is None else self._later(waiting, call, method)
+
+    async def _later(self, waiting: Awaitable[None], call: Callable[[Any], Work | None], method: Method) -> None:
+        await waiting
         try:
-            self.login.renew(secret)
+            rest = None if self.is_over else call(method)
+        except Refused as fault:
+            rest = self._refuse(fault, 0, method.ids)
+        if rest is not None:
+            await rest
+
+    def _renew(self, method: m.ConnectionUpdateSecret) -> None:
+        try:
+            self.login.renew(method.new_secret.decode("utf-8", "replace"))
         except Unauthorized as fault:
             raise refused(Reason.ACCESS_REFUSED, str(fault), hard=True) from None
+        self._may_publish.clear()
+        self.send(0, m.ConnectionUpdateSecretOk())
 
     def _start(self, method: m.ConnectionStartOk) -> Work | None:
         self.client = method.client_properties

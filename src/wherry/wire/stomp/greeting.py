@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from importlib.metadata import version as version_of
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +41,21 @@ def patience_s(expect_s: float) -> float:
 
 
 def connect(session: Session, frame: Frame) -> Coroutine[Any, Any, None] | None:
+    """Log a client in, or raise the fault; with an access token of a new key, once that key was fetched."""
+    waiting = session.login.awaited(frame.headers.get("passcode", "").strip(" "))
+    if waiting is None:
+        return _connect(session, frame)
+    return session.finished(frame, _connect_later(session, frame, waiting), sends_receipt=False)
+
+
+async def _connect_later(session: Session, frame: Frame, waiting: Awaitable[None]) -> None:
+    await waiting
+    refusal = None if session.is_over else _connect(session, frame)
+    if refusal is not None:
+        await refusal
+
+
+def _connect(session: Session, frame: Frame) -> Coroutine[Any, Any, None] | None:
     """Log a client in, or raise the fault; the refusal of a wrong password is sent after a pause."""
     headers = frame.headers
     version = chosen_version(headers.get("accept-version"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
@@ -223,12 +223,29 @@ class Connection(asyncio.BufferedProtocol):
         self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
         self._request.connection = self._number
         self._since = self._server.clock()
-        if "transfer-encoding" in headers:
-            self._begin_chunks(self._request)
-        elif not self._request.brings_body():
+        waiting = self._server.awaited(self._request)
+        if waiting is None:
+            self._begin_reading(self._request)
+        else:
+            self._state, self._task = _State.BUSY, self._server.spawn(self._begin_later(self._request, waiting))
+
+    async def _begin_later(self, request: Request, waiting: Awaitable[None]) -> None:
+        """Wait until the caller of a request can be known, then go on with it, unless the client left meanwhile."""
+        await waiting
+        self._task = None
+        if self._state is _State.BUSY:
+            self._since = self._server.clock()
+            if not self._transport.is_reading():
+                self._transport.resume_reading()
+            self._attempt(partial(self._begin_reading, request))
+
+    def _begin_reading(self, request: Request) -> None:
+        if "transfer-encoding" in request.headers:
+            self._begin_chunks(request)
+        elif not request.brings_body():
             self._start_call()
         else:
-            self._begin_body(self._request)
+            self._begin_body(request)
 
     def _begin_body(self, request: Request) -> None:
         length = int(request.headers["content-length"])

@@ -66,6 +66,8 @@ class Server:
         self.clock, self._wall_clock = clock, wall_clock
         self.gate = gate
         """Called with a request before its body is read; raises if the caller may not send one."""
+        self.awaited: Callable[[Request], Awaitable[None] | None] = lambda request: None
+        """Called as a request begins; returns what to wait for before its caller can be known, nearly always None."""
         self.forget = forget
         """Called with the number of a connection that is closed."""
         self.numbers = count(1)

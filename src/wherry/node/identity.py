@@ -1,0 +1,142 @@
+"""Access tokens of an identity provider, as a node takes them: set up by the configuration, shown, and measured."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from wherry.broker.metrics.metrics import Metrics
+from wherry.model.catalog.key import Verb
+from wherry.model.errors import InvalidInput
+from wherry.node.config import OidcSection
+from wherry.security.access import Access
+from wherry.wire.http.api.routing import EndpointGroup
+from wherry.wire.http.api.service import ApiCall
+from wherry.wire.http.api.terms import json_schema
+from wherry.wire.http.protocol.message import Answer, json_response
+
+if TYPE_CHECKING:
+    from wherry.security.oidc.access_tokens import AccessTokens
+
+WAIT_S = 15.0
+"""How long a call of Flight waits for keys; a fetch of two documents has its own bound below that."""
+
+Count = Annotated[int, json_schema(minimum=0)]
+
+
+class IdentityView(msgspec.Struct):
+    """The identity provider as this node knows it.
+
+    `has_good_keys` is whether access tokens can be checked. `keys_age_ms` is null until keys were fetched; while the
+    provider is not reachable, the keys are used until they are `keys_kept_ms` old. `outcomes` counts verifications
+    since the start, by how they ended; a token that was verified before is not verified again.
+    """
+
+    issuer: str
+    is_reachable: bool
+    has_good_keys: bool
+    keys: Count
+    keys_age_ms: Count | None
+    keys_kept_ms: Count
+    outcomes: dict[str, Count]
+
+
+def access_tokens(section: OidcSection) -> AbstractAsyncContextManager[AccessTokens | None]:
+    """Return what verifies access tokens as configured; None where no provider is configured."""
+    issuer = section.issuer
+    if issuer is None:
+        return nullcontext()
+    try:
+        from wherry.security.oidc import opening  # noqa: PLC0415  an extra
+        from wherry.security.oidc.rules import Rules  # noqa: PLC0415
+        from wherry.security.oidc.verifying import Expectations  # noqa: PLC0415
+    except ImportError as fault:
+        raise InvalidInput("oidc.issuer", issuer, f"none, or pip install 'wherry[oidc]' ({fault})") from None
+    expected = Expectations(
+        issuer=issuer,
+        audiences=section.audiences,
+        parties=section.parties,
+        unmarked=section.unmarked_tokens,
+        name_claim=section.name_claim,
+        leeway_s=section.leeway_s,
+    )
+    kept_s, refetch_s, tls = section.keys_kept_s, section.refetch_s, _trust(section.ca)
+    return opening.access_tokens(expected, Rules(section.rules), keys_kept_s=kept_s, refetch_s=refetch_s, tls=tls)
+
+
+def _trust(ca: str | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as fault:
+        raise InvalidInput("oidc.ca", ca, f"a file of PEM certificates ({fault})") from None
+
+
+def guard_in_threads(access: Access) -> Callable[[Mapping[str, str], Verb, str], str]:
+    """Return the check of Flight, whose calls have threads: there a token of a new key may wait for that key."""
+    loop = asyncio.get_running_loop()
+
+    def guard(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
+        waiting = access.awaited_in(headers)
+        if waiting is not None:
+            done = asyncio.run_coroutine_threadsafe(_awaited(waiting), loop)
+            with suppress(TimeoutError, CancelledError):
+                done.result(WAIT_S)
+        return access.check(headers, verb, topic)
+
+    return guard
+
+
+async def _awaited(waiting: Awaitable[None]) -> None:
+    await waiting
+
+
+class IdentityEndpoints:
+    """The view of the provider on the HTTP port."""
+
+    def __init__(self, tokens: AccessTokens, section: OidcSection) -> None:
+        self._tokens, self._section = tokens, section
+
+    def table(self) -> EndpointGroup:
+        """Return the endpoint, for the server of the port."""
+        table = EndpointGroup("keys")
+        table.add("GET", "/v1/identity", "admin", answers={200: IdentityView})(self.show_identity)
+        return table
+
+    async def show_identity(self, call: ApiCall) -> Answer:
+        """The identity provider whose access tokens are accepted: whether it is reachable, and how old its keys are."""
+        provider, age_s = self._tokens.provider, self._tokens.provider.keys_age_s
+        view = IdentityView(
+            issuer=provider.issuer,
+            is_reachable=provider.is_reachable,
+            has_good_keys=provider.has_good_keys,
+            keys=len(provider.keys),
+            keys_age_ms=None if age_s is None else int(age_s * 1_000),
+            keys_kept_ms=int(self._section.keys_kept_s * 1_000),
+            outcomes=dict(sorted(self._tokens.outcomes.items())),
+        )
+        return json_response(view, headers=[("Cache-Control", "no-store")])
+
+
+def watch_identity(metrics: Metrics, tokens: AccessTokens) -> None:
+    """Add the figures of the provider and of its tokens."""
+    from wherry.security.oidc.refusal import TokenRefusal  # noqa: PLC0415  beside what uses it
+
+    provider = tokens.provider
+    about = "Whether the last fetch of the identity provider's keys succeeded"
+    metrics.gauge("wherry_oidc_provider_up", about, lambda: int(provider.is_reachable))
+    about = "Seconds since the identity provider's keys were fetched; -1 if they never were"
+    metrics.gauge("wherry_oidc_keys_age_seconds", about, lambda: -1.0 if (age := provider.keys_age_s) is None else age)
+    metrics.gauge("wherry_oidc_tokens_kept", "Access tokens that are remembered as verified", lambda: len(tokens))
+    about = "Access tokens verified since the start, by outcome"
+    outcomes = ("accepted", *(each.value for each in TokenRefusal))
+    metrics.count(
+        "wherry_oidc_tokens", about, ("outcome",), lambda: {(each,): tokens.outcomes[each] for each in outcomes}
+    )

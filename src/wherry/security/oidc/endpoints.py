@@ -1,0 +1,78 @@
+"""The endpoints of a provider, from its discovery document: what is believed of it, and which URLs may be asked."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from wherry.model.errors import InvalidInput
+from wherry.security.oidc.compact import parse_strictly
+
+WELL_KNOWN = "/.well-known/openid-configuration"
+URL_CHARS_MAX = 2_048
+ALLOWED = "https://…, or http:// on loopback, without a query"
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider has what. An empty text is an endpoint that it does not offer."""
+
+    keys: str
+    token: str = ""
+    authorization: str = ""
+    end_session: str = ""
+
+
+def checked_issuer(url: str) -> str:
+    """Return the URL of an issuer, or raise `InvalidInput`: what it says is only believed over TLS, or on loopback."""
+    if not _is_safe(url) or "?" in url or "#" in url:
+        raise InvalidInput("oidc.issuer", url, ALLOWED)
+    return url
+
+
+def discovery_url(issuer: str) -> str:
+    """Return where the discovery document of an issuer is."""
+    return issuer.rstrip("/") + WELL_KNOWN
+
+
+def parse_endpoints(raw: bytes, issuer: str) -> Endpoints:
+    """Return the endpoints of a discovery document; raise `ValueError` if it is none, or that of another issuer."""
+    document = parse_strictly(raw, depth_max=16)
+    if not isinstance(document, dict) or document.get("issuer") != issuer:
+        raise ValueError("the discovery document is not of this issuer")
+    keys = _url(document, "jwks_uri")
+    if not keys:
+        raise ValueError("the discovery document has no jwks_uri that may be asked")
+    return Endpoints(
+        keys=keys,
+        token=_url(document, "token_endpoint"),
+        authorization=_url(document, "authorization_endpoint"),
+        end_session=_url(document, "end_session_endpoint"),
+    )
+
+
+def _url(document: dict[str, Any], name: str) -> str:
+    url = document.get(name, "")
+    return url if isinstance(url, str) and _is_safe(url) else ""
+
+
+def _is_safe(url: str) -> bool:
+    """Return whether a URL is https, or http of this machine, so that nobody between can change the answer."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    if not host or len(url) > URL_CHARS_MAX or not all("!" <= sign <= "~" for sign in url) or parts.username:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by its name or address alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

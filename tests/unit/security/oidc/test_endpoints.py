@@ -1,0 +1,69 @@
+"""What is believed of a discovery document, and which URLs are asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wherry.model.errors import InvalidInput
+from wherry.security.oidc.endpoints import checked_issuer, discovery_url, parse_endpoints
+
+ISSUER = "https://id.example/realms/shop"
+DOCUMENT = {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/certs", "token_endpoint": f"{ISSUER}/token"}
+
+
+def test_the_document_of_an_issuer_is_below_it():
+    assert discovery_url(ISSUER) == "https://id.example/realms/shop/.well-known/openid-configuration"
+    assert discovery_url("https://id.example/") == "https://id.example/.well-known/openid-configuration"
+
+
+@pytest.mark.parametrize("issuer", [ISSUER, "http://127.0.0.1:8080/realms/x", "http://[::1]", "http://localhost:1"])
+def test_an_issuer_over_tls_or_on_loopback_is_accepted(issuer):
+    assert checked_issuer(issuer) == issuer
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        *("http://id.example", "http://10.0.0.1", "ftp://id.example", "https://", "id.example", "https://a b"),
+        *("https://id.example/?x", "https://id.example/#x", "https://u:p@id.example", "https://id:port"),
+        *(
+            "http://127.0.0.1.example",
+            "http://localhost.example",
+            "https://id.example/\r\nX: y",
+            "https://" + "a" * 3_000,
+        ),
+    ],
+)
+def test_another_issuer_is_refused(issuer):
+    with pytest.raises(InvalidInput):
+        checked_issuer(issuer)
+
+
+def test_endpoints_are_read():
+    found = parse_endpoints(json.dumps(DOCUMENT).encode(), ISSUER)
+    assert (found.keys, found.token, found.authorization) == (f"{ISSUER}/certs", f"{ISSUER}/token", "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"issuer": ISSUER + "/"}, {"issuer": "https://evil.example"}, {"issuer": None}, {"issuer": [ISSUER]}),
+        *(
+            {"jwks_uri": "http://id.example/certs"},
+            {"jwks_uri": None},
+            {"jwks_uri": "file:///etc/passwd"},
+            {"jwks_uri": 7},
+        ),
+    ],
+)
+def test_a_document_of_another_issuer_or_with_unsafe_keys_is_refused(changes):
+    with pytest.raises(ValueError, match="document"):
+        parse_endpoints(json.dumps(DOCUMENT | changes).encode(), ISSUER)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b'{"issuer": 1, "issuer": 2}'])
+def test_what_is_no_document_is_refused(raw):
+    with pytest.raises(ValueError):
+        parse_endpoints(raw, ISSUER)
