@@ -17,7 +17,7 @@ from typing import NamedTuple
 from wherry.model.catalog.key import Key
 from wherry.model.errors import Unauthorized
 from wherry.security.oidc.compact import TOKEN_CHARS_MAX
-from wherry.security.oidc.provider import Provider
+from wherry.security.oidc.provider import IdentityProvider
 from wherry.security.oidc.refusal import TokenRefusal
 from wherry.security.oidc.rules import Granted, Rules
 from wherry.security.oidc.verifying import Expectations, key_id_of, verify
@@ -57,7 +57,7 @@ class AccessTokens:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: IdentityProvider,
         expected: Expectations,
         rules: Rules,
         *,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from wherry.security.oidc.access_tokens import AccessTokens
-from wherry.security.oidc.provider import KEYS_KEPT_S, REFETCH_S, Provider
+from wherry.security.oidc.provider import KEYS_KEPT_S, REFETCH_S, IdentityProvider
 from wherry.security.oidc.rules import Rules
 from wherry.security.oidc.verifying import Expectations
 
@@ -33,7 +33,7 @@ async def access_tokens(
     ...             await waiting
     ...         return tokens.identify(token).may_call("billing.total")
     """
-    provider = Provider(expected.issuer, keys_kept_s=keys_kept_s, refetch_s=refetch_s, tls=tls)
+    provider = IdentityProvider(expected.issuer, keys_kept_s=keys_kept_s, refetch_s=refetch_s, tls=tls)
     await provider.refresh()
     following = asyncio.create_task(provider.follow(), name="wherry oidc")
     try:

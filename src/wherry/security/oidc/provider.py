@@ -26,7 +26,7 @@ Fetch: TypeAlias = Callable[[str], Awaitable[Fetched]]
 _log = logging.getLogger("wherry.oidc")
 
 
-class Provider:
+class IdentityProvider:
     """The endpoints and keys of one issuer.
 
     Parameters

@@ -15,7 +15,7 @@ from wherry.model.catalog.key import Right
 from wherry.model.errors import Unauthorized
 from wherry.security.oidc.access_tokens import NOT_ACCEPTED, UNREACHABLE, AccessTokens
 from wherry.security.oidc.fetch import Fetched, FetchFailed
-from wherry.security.oidc.provider import Provider
+from wherry.security.oidc.provider import IdentityProvider
 from wherry.security.oidc.rules import Rules
 from wherry.security.oidc.verifying import Expectations
 
@@ -33,7 +33,9 @@ class World:
         self.asked: Counter[str] = Counter()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.provider = Provider(ISSUER, keys_kept_s=600, refetch_s=10, get=self._get, clock=lambda: self.now - START_S)
+        self.provider = IdentityProvider(
+            ISSUER, keys_kept_s=600, refetch_s=10, get=self._get, clock=lambda: self.now - START_S
+        )
         expected = Expectations(issuer=ISSUER, audiences=("wherry",), leeway_s=0)
         rules = Rules(["realm:clerk -> publish:orders.* call:billing.*"])
         self.tokens = AccessTokens(self.provider, expected, rules, kept_max=3, now_s=lambda: self.now)
