@@ -385,8 +385,6 @@ class History:
     """How many messages each topic dropped, or buried, to make room, by its own count at the end."""
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: the messages that they held were free from then on."""
-    flagless: dict[str, str] = field(default_factory=dict)
-    """Consumers on a wire without a redelivered flag, with the queue of each: what they give back may come as new."""
     lives: list[Life] = field(default_factory=list)
     acted: list[Acted] = field(default_factory=list)
     remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)

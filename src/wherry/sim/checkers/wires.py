@@ -21,8 +21,6 @@ from wherry.sim.history import NOWHERE, Got, History, Sent, Settled
 from wherry.sim.plan import RunPlan
 from wherry.sim.wire_plan import DEAD, SOLO, SOON, SOON_MS
 
-NEVER = float("inf")
-
 MARGIN_S = 0.002
 """Times of expiry are whole milliseconds."""
 
@@ -184,16 +182,15 @@ def not_before_its_time(history: History, plan: RunPlan) -> Iterator[str]:
 
 
 def _is_new(got: Got, sent: Sent, history: History) -> bool:
-    """Return whether a message was certainly not sent to another client before.
+    """Return whether a message was certainly not meant for another client before.
 
-    On a wire without the redelivered flag, a message is new to the history if no attempt is counted, unless a client of
-    such a wire left the queue meanwhile: the messages under way to it have come back without a counted attempt.
+    On a wire without the redelivered flag, a message is new to the history if no attempt is counted. Not so if a client
+    left meanwhile: what was under way to it, or waited for the disk on its way, came back without a counted attempt.
     """
     if got.again or (got.again is None and got.attempt > 1):
         return False
-    back = [history.left.get(each, NEVER) for each, queue in history.flagless.items() if queue == sent.topic]
     released = [each.start for each in history.settled if each.kind == "release" and each.name == got.name]
-    return not any(sent.start <= at <= got.end for at in (*back, *released))
+    return not any(sent.start <= at <= got.end for at in (*history.left.values(), *released))
 
 
 def _is_thrown_away(settled: Settled) -> bool:

@@ -183,7 +183,6 @@ class NativeConsumer(WireUser[NativeLink]):
             f"{link.name}s{self._made}", queue, limit, terms.buffer_messages, terms.buffer_bytes, credit
         )
         pushed.stream = stream = link.subscribe(terms, partial(self._take, link, pushed))
-        self.world.wire_history.flagless[pushed.id] = queue
         self._streams.append(pushed)
         stream.ended.add_done_callback(lambda _: self._ended(link, pushed))
         await link.answer(stream.opened, "SUBSCRIBE")
