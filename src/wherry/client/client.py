@@ -201,6 +201,7 @@ class Client(CatalogCalls):
             all(each.repeated for each in done),
             sum(each.dead for each in done),
             all(each.durable for each in done),
+            done[0].mesh,
         )
 
     async def publish_route(
@@ -370,7 +371,7 @@ class _Audit(msgspec.Struct):
     records: list[dict[str, Any]]
 
 
-_OPTIONS = tuple(PublishOptions.__dataclass_fields__)
+_OPTIONS = tuple(name for name in PublishOptions.__dataclass_fields__ if name != "origin")
 
 
 def _query(options: PublishOptions | None) -> dict[str, Any]:

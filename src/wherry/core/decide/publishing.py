@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wherry.core.decide import flow
 from wherry.core.decide.room import make_room
 from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.hashing import hash_strings, ranks_of
@@ -30,6 +31,7 @@ TRANSIENT_RESERVE = 1 << 20
 """Offsets reserved at a time for transient messages: one small journal entry for about a million messages."""
 
 DEFAULT_ID = r"^[0-9]+-[0-9]+$"
+_NONE = np.empty(0, np.int64)
 CONTROL = r"[\x00-\x1f\x7f]"
 
 
@@ -49,6 +51,10 @@ def decide(
     Raises `Cold` when bodies are needed to compare ids. Changes nothing but the round-robin counter of the topic.
     """
     options.checked(topic.config)
+    if topic.config.flows:
+        batch, options = flow.admitted(topic, batch, options)
+        if batch.num_rows == 0:
+            return [], Published(_NONE, _NONE, repeated=True, mesh="flow")
     if isinstance(batch, RowBatch):
         if _are_simple(topic, batch, options):
             return _decide_rows(topic, batch, options, now_us)
@@ -62,7 +68,7 @@ def decide(
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         if earlier is not None:
             answer = _answer_again(topic, batch, options.producer, earlier)
-            answer.durable = persistent
+            answer.durable, answer.mesh = persistent, topic.config.mesh
             return [], answer
     # From here on the call is new. Ids come before bounds: a duplicate id is reported even if the topic is full.
     parts = split(topic, batch, options.partition)
@@ -77,6 +83,8 @@ def decide(
     # split by what they remove. They come first, so that no entry leaves the topic over its bounds.
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
+    if options.origin is not None:
+        flow.mark(topic, entry, options.origin)
     # Transient messages are not in the journal. Their offsets are reserved there first, so that no offset is used again
     # after a restart.
     if not persistent:
@@ -93,7 +101,7 @@ def decide(
             for part, base in zip(parts, bases, strict=True)
         ]
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
-    answer.dead, answer.durable = batch.num_rows - live, persistent
+    answer.dead, answer.durable, answer.mesh = batch.num_rows - live, persistent, topic.config.mesh
     return joined([*before, entry]) if before else [entry], answer
 
 
@@ -104,6 +112,7 @@ def _are_simple(topic: TopicState, rows: RowBatch, options: PublishOptions) -> b
         config.partitions == 1
         and options.producer is None
         and options.callback is None
+        and options.origin is None
         and (config.messages_max is None or topic.messages + rows.num_rows <= config.messages_max)
         and (config.bytes_max is None or topic.bytes + rows.size <= config.bytes_max)
     )
@@ -119,7 +128,7 @@ def _decide_rows(
         check.integer("offset", base + count, 0, limits.OFFSET_MAX)
     publish = ops.Publish(topic.number, 0, base, count, rows.columns | AS_ROWS, rows.size)
     entry = Entry(now_us, [publish], [rows], volatile=not persistent)
-    answer = Published.run(0, base, count, durable=persistent)
+    answer = Published.run(0, base, count, durable=persistent, mesh=topic.config.mesh)
     before = [] if persistent else reserve(topic, [(0, base + count)], now_us)
     return joined([*before, entry]) if before else [entry], answer
 
