@@ -274,6 +274,10 @@ class Client(CatalogCalls):
             await self.topic(topic)  # a topic that does not exist is an error
             return pa.RecordBatch.from_pylist([], LISTED)
 
+    async def mesh(self) -> dict[str, Any]:
+        """Return the node's view of the mesh of `flow` topics: links to peers, and what peers have not read yet."""
+        return await self._caller.json("GET", path("mesh"), dict[str, Any])
+
     async def fate(self, topic: str, message_id: str) -> Fate:
         """Return what became of a message: as a whole, and for each subscription."""
         return await self._caller.json("GET", path("topics", topic, "messages", message_id, "fate"), Fate)

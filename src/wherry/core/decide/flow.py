@@ -6,6 +6,8 @@ number for each origin says which of them are here. Nothing that is refused or d
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -38,8 +40,7 @@ def admitted(
     seen = int(np.searchsorted(origin.offsets, topic.producers.next_of(origin.place.producer)))
     if seen == 0:
         return batch, options
-    new = Origin(place=origin.place, offsets=origin.offsets[seen:], role=origin.role)
-    return batch.slice(seen), PublishOptions(partition=options.partition, persistent=options.persistent, origin=new)
+    return batch.slice(seen), replace(options, origin=origin.part(seen))
 
 
 def check_undelayed(batch: pa.RecordBatch | RowBatch) -> None:

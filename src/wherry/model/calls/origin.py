@@ -52,6 +52,10 @@ class Origin:
     offsets: Int64
     role: Role = "hub"
 
+    def part(self, start: int, stop: int | None = None) -> Origin:
+        """Return the origin of some of the messages."""
+        return Origin(place=self.place, offsets=self.offsets[start:stop], role=self.role)
+
     def check(self, count: int) -> None:
         """Raise `InvalidInput` for values that no peer gives."""
         check.graphic("origin.node", self.place.node, limits.NODE_NAME_CHARS_MAX)
