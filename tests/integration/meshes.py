@@ -9,10 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from typer.testing import CliRunner
+
 import wherry
 from tests.integration.proxies import Proxy
 from tests.integration.worlds import Node
 from tests.ports import free_port
+from wherry.cli.main import app
 
 PATIENCE_S = 90.0
 
@@ -140,3 +143,10 @@ async def received(client: wherry.Client, topic: str, subscription: str, last: s
     except TimeoutError:
         raise AssertionError(f"never came: {sorted(missing)[:5]}; {len(got)} others did, the last {got[-3:]}") from None
     return got
+
+
+def shown(url: str) -> str:
+    """Return what `wherry mesh` prints about a node."""
+    done = CliRunner().invoke(app, ["mesh"], env={"WHERRY_URL": url, "COLUMNS": "160"}, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output

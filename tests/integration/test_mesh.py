@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import wherry
-from tests.integration.meshes import Line, MeshNodeProcess, connected, flowing, received, started, until
-
-MANY = 300
+from tests.integration.meshes import (
+    PATIENCE_S,
+    Line,
+    MeshNodeProcess,
+    connected,
+    flowing,
+    received,
+    shown,
+    started,
+    until,
+)
 
 
 async def _declare(clients: dict[str, wherry.Client], *subscribers: tuple[str, str]) -> None:
@@ -24,7 +35,7 @@ def _of(got: list[bytes], origin: str) -> list[bytes]:
     return [each for each in got if each.startswith(origin.encode())]
 
 
-def _sent(origin: str, count: int = MANY) -> list[bytes]:
+def _sent(origin: str, count: int) -> list[bytes]:
     return [f"{origin}-{number}".encode() for number in range(count)]
 
 
@@ -212,9 +223,19 @@ def test_a_peer_that_does_not_read_is_cut_off_like_any_client_and_the_others_go_
                 return any(flow["cut_offs"] for link in links for flow in link["topics"])
 
             await until(is_counted, "the node knows that a peer dropped its backlog")
+            printed = await asyncio.to_thread(shown, nodes["a"].url)
+            assert "mesh.c was cut off from foo: it fell further behind" in printed
             await clients["a"].publish("foo", [b"a-last"])
             got = await received(clients["c"], "foo", "readers", {b"a-last"})
             assert len(got) == len(set(got))
             assert [each for each in [*sent, b"a-last"] if each in set(got)] == got  # in order, with a hole
 
     asyncio.run(main())
+
+
+@pytest.mark.rows("Q21")
+def test_the_example_prints_what_its_docstring_shows():
+    script = Path(__file__).parents[2] / "examples/mesh_of_three.py"
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    _, _, said = script.read_text(encoding="utf-8").split('"""')[1].partition("mesh_of_three.py\n")
+    assert printed.stdout == textwrap.dedent(said)

@@ -1,7 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
-Each seed has four parts: the run in process, the run over wires, another with HTTP and the native wire among them, and
-the drill. The output names the part that failed.
+Each seed has five parts: the run in process, the run over wires, another with HTTP and the native wire among them, the
+drill, and a mesh of several nodes with `flow` topics. The output names the part that failed.
 `--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 
@@ -22,10 +22,11 @@ from wherry.sim.drill.drill import drill
 from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.history import Seen
 from wherry.sim.history_lines import lines
+from wherry.sim.mesh.run import run_mesh
 from wherry.sim.run import run
 from wherry.sim.wire_run import WireResult, run_native, run_wires
 
-PARTS = ("run", "wires", "native", "drill")
+PARTS = ("run", "wires", "native", "drill", "mesh")
 SHOWN_MAX = 10
 FRAMES_MAX = 12
 """Calls of a traceback that are shown, the innermost ones."""
@@ -52,7 +53,7 @@ def main() -> int:
 
 def try_seed(seed: int, parts: Sequence[str] = PARTS) -> list[str]:
     """Return the violations of the parts of a seed, each after the name of its part."""
-    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill}
+    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill, "mesh": try_mesh}
     return [f"{part}: {violation}" for part in parts for violation in tries[part](seed)]
 
 
@@ -74,6 +75,11 @@ def try_native(seed: int) -> list[str]:
 def try_drill(seed: int) -> list[str]:
     """Return the violations of the drill, whose steps differ from seed to seed only in their timing."""
     return _tried(lambda: drill(seed, STEPS))
+
+
+def try_mesh(seed: int) -> list[str]:
+    """Return the violations of the run of several nodes with `flow` topics."""
+    return _tried(lambda: run_mesh(seed).violations)
 
 
 def failure(seed: int, violations: Sequence[str]) -> str:
@@ -109,7 +115,7 @@ def _causes(fault: BaseException) -> Iterator[str]:
 def _one(seed: int, parts: Sequence[str], history: str | None) -> int:
     """Run one seed; show its plan, its counts, its history if that is wanted, and its violations."""
     print(f"seed {seed}")
-    shows = {"run": _show_run, "wires": _show_wires, "native": _show_native, "drill": _run_drill}
+    shows = {"run": _show_run, "wires": _show_wires, "native": _show_native, "drill": _run_drill, "mesh": _show_mesh}
     seen: Seen = {}
     found = {part: _tried(partial(shows[part], seed, seen)) for part in parts}
     if history is not None:
@@ -162,6 +168,19 @@ def _show_wires(seed: int, seen: Seen) -> list[str]:
 def _show_native(seed: int, seen: Seen) -> list[str]:
     """Run a seed with clients of the native wire, as `_show_wires` does."""
     return _show_wire_result("native", run_native(seed, seen))
+
+
+def _show_mesh(seed: int, seen: Seen) -> list[str]:
+    """Run a seed with several nodes, and print its plan, its faults and its counts; return the violations."""
+    result = run_mesh(seed)
+    history = result.history
+    print(f"mesh: {result.plan}")
+    print(
+        f"  sent {sum(map(len, history.sent.values()))}, stored {sum(map(len, history.stored.values()))}, "
+        f"cut off {sum(history.cut_offs.values())}, trace {result.trace}"
+    )
+    print(indent("\n".join(history.events), "  "))
+    return result.violations
 
 
 def _show_wire_result(part: str, result: WireResult) -> list[str]:

@@ -65,6 +65,7 @@ class PeerLink:
         self._judge, self._greet, self._backlog = judge, greet, backlog
         self.peer: MeshNode | None = None
         """The node at the address, once it was connected."""
+        self._session: NativeSession | None = None
         self._state: LinkState = "connecting"
         self._why = ""
         self._figures: dict[str, FlowFigures] = {}
@@ -73,6 +74,11 @@ class PeerLink:
     def is_connected(self) -> bool:
         """Whether messages can come now."""
         return self._state == "connected"
+
+    async def greet(self) -> None:
+        """Greet the peer again, if it is connected."""
+        if self._session is not None and self.is_connected:
+            await self._greet(self._session)
 
     def view(self) -> LinkView:
         """Return what is known of the link."""
@@ -93,7 +99,7 @@ class PeerLink:
             except WherryError as fault:
                 self._why = str(fault)
             finally:
-                self._state = "refused" if is_refused else "connecting"
+                self._state, self._session = "refused" if is_refused else "connecting", None
                 with suppress(WherryError):
                     await dialled.close()
             if is_refused:
@@ -140,7 +146,7 @@ class PeerLink:
             self.peer, self._why = peer, why
             return False
         if self._state != "connected":
-            self.peer, self._state, self._why = peer, "connected", ""
+            self.peer, self._state, self._why, self._session = peer, "connected", "", session
             _log.info("connected to a peer", extra={"node": peer.name, "url": self.url, "role": peer.role})
             await self._greet(session)
         return True
