@@ -9,8 +9,10 @@ from tests.behaviour.world import Home, bodies, drain, in_loop
 from wherry import InvalidInput, Message, PublishOptions
 from wherry.broker.broker import Broker
 from wherry.core.state import producers
+from wherry.mesh.flow.links import MeshNode
 from wherry.model.calls.origin import HEADER, Origin, OriginPlace, read_origin, show_origin
 from wherry.model.catalog.subscription import Retry, Role
+from wherry.node.mesh.topic_flow import Backlog, peer_terms
 
 A = OriginPlace("a", "r1", 0)
 
@@ -175,3 +177,20 @@ def test_a_header_of_another_topic_or_none_is_no_origin():
     ):
         assert read_origin(wrong, "my topic") is None
     assert read_origin(text, "topic") is None
+
+
+@pytest.mark.rows("Q21")
+@in_loop
+async def test_a_connection_of_a_peer_never_reads_ahead_of_one_that_holds_messages(home: Home):
+    """Else a message that comes back would be taken for one that came before."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow")
+    terms = peer_terms(MeshNode("b", "hub"), Backlog())
+    await broker.subscribe("t", "mesh.b", **{**terms, "retry": Retry(**terms["retry"])})
+    await broker.publish("t", bodies(4))
+    old, new = await broker.consumer("t", "mesh.b"), await broker.consumer("t", "mesh.b")
+    held = await old.pull(2)
+    assert held.batch.column("offset").to_pylist() == [0, 1]
+    assert len(await new.pull(10)) == 0  # the old one is taken for open
+    await old.close("the connection was lost")
+    assert (await new.pull(10)).batch.column("offset").to_pylist() == [0, 1, 2, 3]  # at once, and in order

@@ -1,8 +1,8 @@
 """The mesh of one node: keeps a link to each node that is to be connected to, and announces this node.
 
 With `discover`, the nodes are those of the topic `system.peers`, which is a `flow` topic itself: each node publishes a
-record of itself there every few seconds, and a hub at each other hub too. So a node that knows one other node soon
-knows all, and all know it. Records that are not renewed expire.
+record of itself there every few seconds, and at each hub that it is connected to. So a node that knows one other node
+soon knows all, and all know it. Records that are not renewed expire.
 """
 
 from __future__ import annotations
@@ -137,15 +137,14 @@ class NodeMesh:
                 await self._broker.publish(records.TOPIC, [self._record()])
             except WherryError as fault:
                 _log.warning("this node could not announce itself", extra={"why": str(fault)})
-            if self._settings.role == "hub":
-                await self._greet_hubs()
+            await self._greet_hubs()
             await asyncio.sleep(self._settings.announce_s)
 
     async def _greet_hubs(self) -> None:
-        """Announce this node at every other hub, which passes that on as a message of its own.
+        """Announce this node at each hub that it is connected to, which passes that on as a message of its own.
 
         A hub does not pass on what it got from a hub. So two hubs that were cut off from each other until both had
-        forgotten the other hear of each other again from a third.
+        forgotten the other hear of each other again from a third; and a hub hears of a leaf before it is connected.
         """
         for link, _ in list(self._links.values()):
             if link.peer is not None and link.peer.role == "hub":

@@ -15,6 +15,7 @@ from collections import deque
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from wherry.broker.port.port import BrokerPort
 from wherry.client.batch import Batch
@@ -103,17 +104,7 @@ class TopicFlow:
         return subscription_of(self._me.name, self._me.role)
 
     def _terms(self) -> SubscribeTerms:
-        create: dict[str, Any] = {
-            "peer": self._me.name,
-            "peer_role": self._me.role,
-            "start": "earliest",
-            # One reader at a time, and what failed comes first: else an earlier message could come behind a later one.
-            "assignment": "exclusive",
-            "retry": {"attempts": None, "first_ms": 0, "factor": 1.0, "cap_ms": 0, "jitter": 0.0},
-            "lease_ms": LEASE_MS,
-            "buffer_messages": self._backlog.messages,
-            "buffer_bytes": self._backlog.bytes,
-        }
+        create = peer_terms(self._me, self._backlog)
         return SubscribeTerms(topic=self._topic, subscription=self._name, credit=CREDIT, create=create)
 
     def _take(self, batch: Batch, size: int) -> None:
@@ -122,18 +113,35 @@ class TopicFlow:
             self._has_arrived.set_result(None)
 
     async def _pump(self, stream: ClientStream, source: Source) -> None:
-        while True:
-            batch = await self._next(stream)
-            if batch is None:
-                return
-            taken = take(self._me, source, batch.data)
-            self._figures.left_out += taken.left_out
-            for part in taken.parts:
-                await self._store(part)
-            try:
-                await stream.settle("ack", batch.leases())
-            except StaleLease:
-                continue  # they come again, and are dropped as repeats
+        """Store what arrives, and ack it without waiting for the answer: a far peer would give one delivery a trip."""
+        acking: set[asyncio.Task[None]] = set()
+        try:
+            while (first := await self._next(stream)) is not None:
+                batches = [first]
+                while self._arrived and self._arrived[0].data.schema == first.data.schema:
+                    batches.append(self._arrived.popleft())
+                taken = take(self._me, source, _joined(batches))
+                self._figures.left_out += taken.left_out
+                for part in taken.parts:
+                    await self._store(part)
+                for batch in batches:
+                    task = asyncio.create_task(self._ack(stream, batch), name="wherry mesh ack")
+                    acking.add(task)  # as many as the credit allows
+                    task.add_done_callback(acking.discard)
+        finally:
+            for task in acking:
+                task.cancel()
+
+    async def _ack(self, stream: ClientStream, batch: Batch) -> None:
+        """Ack a delivery that is stored, and let the peer send as many messages more."""
+        try:
+            await stream.settle("ack", batch.leases())
+        except StaleLease:
+            pass  # they come again, and are dropped as repeats
+        except WherryError as fault:
+            self._figures.last_fault = str(fault)  # the stream has ended, or ends with its connection
+            return
+        if not stream.is_over and not self._session.is_closed:
             stream.grant(batch.count)
 
     async def _next(self, stream: ClientStream) -> Batch | None:
@@ -180,6 +188,28 @@ class TopicFlow:
         published = await self._broker.publish(self._topic, part.messages, options)
         self._figures.stored += len(published)
         self._figures.repeated += part.messages.num_rows - len(published)
+
+
+def _joined(batches: list[Batch]) -> pa.RecordBatch:
+    """Return deliveries with the same columns as one batch."""
+    if len(batches) == 1:
+        return batches[0].data
+    return pa.Table.from_batches([batch.data for batch in batches]).combine_chunks().to_batches()[0]
+
+
+def peer_terms(me: MeshNode, backlog: Backlog) -> dict[str, Any]:
+    """Return the terms of the subscription of a node at a peer."""
+    return {
+        "peer": me.name,
+        "peer_role": me.role,
+        "start": "earliest",
+        # One reader at a time, and what failed comes first: else an earlier message could come behind a later one.
+        "assignment": "exclusive",
+        "retry": {"attempts": None, "first_ms": 0, "factor": 1.0, "cap_ms": 0, "jitter": 0.0},
+        "lease_ms": LEASE_MS,
+        "buffer_messages": backlog.messages,
+        "buffer_bytes": backlog.bytes,
+    }
 
 
 def subscription_of(node: str, role: str) -> str:

@@ -28,7 +28,6 @@ from wherry.sim.world.errors import Killed
 from wherry.sim.world.native import serve_native
 from wherry.sim.world.network import Network, SimTransport, Weather
 from wherry.sim.world.process import Process
-from wherry.wire.fairness import FairLoop, set_fair_loop
 from wherry.wire.http.protocol.server import Server
 
 T = TypeVar("T")
@@ -130,7 +129,6 @@ class MeshSimNode:
 
     async def _serve(self, broker: Broker, mesh: NodeMesh, ready: asyncio.Future[None]) -> None:
         clock = asyncio.get_running_loop().time
-        set_fair_loop(FairLoop(clock, clock))
         async with serve_native(broker, clock=clock, more=[MeshEndpoints(mesh).table()]) as server, mesh.open():
             self.server, self.inside = server, copy_context()
             ready.set_result(None)
@@ -175,6 +173,11 @@ class MeshSimNode:
         """Remember which subscriptions were cut off here."""
         if self.broker is not None and self.broker.has_topic(TOPIC):
             self.cut_offs |= {(each.subscription, each.at_ms) for each in self.broker.stats(TOPIC).removals}
+
+    def copies(self) -> int:
+        """Return how many messages came here without need, in this life."""
+        links = [] if self.mesh is None else self.mesh.view().links
+        return sum(flow.repeated + flow.left_out for link in links for flow in link.topics if flow.topic == TOPIC)
 
     def is_quiet(self, peers: Sequence[str]) -> bool:
         """Return whether the node is connected to these nodes, and none of them waits for a message."""

@@ -1,6 +1,7 @@
 """One run of the mesh from one seed: nodes, clients that publish and read, faults; then all heals and is checked.
 
-Each publisher repeats a call until it is confirmed, as an idempotent producer: what it published is known exactly. Each reader records what is stored at its node, by offset.
+Each publisher repeats a call until it is confirmed, as an idempotent producer: what it published is known exactly.
+Each reader records what is stored at its node, by offset.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from wherry.model.calls.publish import Published, PublishOptions
 from wherry.node.mesh.settings import MeshSettings
 from wherry.node.mesh.topic_flow import Backlog
 from wherry.sim.mesh.check import check_mesh
+from wherry.sim.mesh.line import SharedLine
 from wherry.sim.mesh.node import FAULTS, MeshSimNode, url_of
 from wherry.sim.mesh.plan import TOPIC, MeshPlan, draw_mesh
 from wherry.sim.patch import patched
 from wherry.sim.world import loop
+from wherry.wire.fairness import set_fair_loop
 
 READERS = "readers"
-HEAL_S = 180.0
+HEAL_S = 90.0
 """Within this time after the last fault, every node has everything."""
 
 QUIET_LOOKS = 3
@@ -42,6 +45,8 @@ class MeshHistory:
     guarantees: set[str] = field(default_factory=set)
     cut_offs: dict[str, int] = field(default_factory=dict)
     """At each node: how many subscriptions were cut off."""
+    copies: int = 0
+    """Messages that came to a node without need: it had them, or they come by another way."""
     faults: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
@@ -134,6 +139,7 @@ class MeshRun:
         for name, node in self.nodes.items():
             node.note_cut_offs()
             self.history.cut_offs[name] = len(node.cut_offs)
+            self.history.copies += node.copies()
             node.kill(power=False)
 
     async def _declare(self, node: MeshSimNode) -> None:
@@ -252,6 +258,7 @@ def run_mesh(seed: int) -> MeshResult:
     made: list[MeshRun] = []
 
     async def main() -> None:
+        set_fair_loop(SharedLine())
         made.append(MeshRun(seed, plan))
         await made[0].live()
 

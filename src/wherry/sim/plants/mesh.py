@@ -12,6 +12,7 @@ from wherry.core.apply import publishes
 from wherry.core.decide import flow, publishing
 from wherry.core.state.producers import Producers
 from wherry.mesh.flow import passing
+from wherry.model import ops
 from wherry.node.mesh import topic_flow
 from wherry.node.mesh.mesh import NodeMesh
 from wherry.node.mesh.topic_flow import TopicFlow
@@ -47,7 +48,7 @@ def forget_origins_at_a_restart() -> Any:
         def volatile(topic: Any, entry: Any, origin: Any) -> None:
             entry.ops[:] = [
                 msgspec.structs.replace(op, origin=origin.place.node, from_hub=origin.role == "hub")
-                if isinstance(op, flow.ops.Publish)
+                if isinstance(op, ops.Publish)
                 else op
                 for op in entry.ops
             ]
@@ -95,11 +96,6 @@ def drop_the_backlog() -> Any:
     return stack
 
 
-def share_the_subscription() -> Any:
-    """Let a new connection read beside one that the peer takes for open."""
-    return _subscribed(assignment="shared")
-
-
 def retry_later() -> Any:
     """Let what a lost connection held come again later than what is behind it."""
     return _subscribed(retry={"attempts": None, "first_ms": 1_000, "factor": 1.0, "cap_ms": 1_000, "jitter": 0.0})
@@ -140,15 +136,14 @@ def _subscribed(**fields: Any) -> Any:
 
 
 MESH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
-    "pass on as own": (pass_on_as_own, 0, ("once", "healed")),
-    "pass on to hubs": (pass_on_to_hubs, 0, ("all", "order")),
-    "store repeats": (store_repeats, 0, ("once",)),
-    "forget origins at a restart": (forget_origins_at_a_restart, 0, ("once",)),
-    "ack before it is stored": (ack_before_it_is_stored, 0, ("all",)),
+    "pass on as own": (pass_on_as_own, 0, ("once", "order")),
+    "pass on to hubs": (pass_on_to_hubs, 12, ("copies",)),
+    "store repeats": (store_repeats, 3, ("once",)),
+    "forget origins at a restart": (forget_origins_at_a_restart, 14, ("once",)),
+    "ack before it is stored": (ack_before_it_is_stored, 3, ("all",)),
     "drop the backlog": (drop_the_backlog, 0, ("all",)),
-    "share the subscription": (share_the_subscription, 0, ("all",)),
-    "retry later": (retry_later, 0, ("all",)),
-    "greet nobody again": (greet_nobody_again, 0, ("healed",)),
+    "retry later": (retry_later, 8, ("all",)),
+    "greet nobody again": (greet_nobody_again, 206, ("healed",)),
     "promise too much": (promise_too_much, 0, ("answers",)),
 }
 """Each bug, the first seed that shows it in the run of the mesh, and the checkers that find it."""
