@@ -27,7 +27,7 @@ ORDER = (
     *("serve", "config", "doctor", "tour", "demo", "completion"),
     *("publish", "consume", "browse", "search", "message"),
     *("topic", "subscription", "route", "dead", "key"),
-    *("top", "load", "bench"),
+    *("mesh", "top", "load", "bench"),
     "pipeline",
 )
 """The commands as `--help` lists them."""

@@ -17,7 +17,6 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
     doctor,
     keys,
     load,
-    mesh,
     messages,
     publish,
     routes,

@@ -26,10 +26,12 @@ from wherry.model.schema import BIT, MESSAGE, TYPES
 def admitted(
     topic: TopicState, batch: pa.RecordBatch | RowBatch, options: PublishOptions
 ) -> tuple[pa.RecordBatch | RowBatch, PublishOptions]:
-    """Return what of a batch is to be published in a `flow` topic, and its options; perhaps no message.
+    """Return what of a batch is to be published, and its options; in a `flow` topic perhaps no message.
 
     Raise `InvalidInput` for messages that a `flow` topic does not take.
     """
+    if not topic.config.flows:
+        return batch, options
     check_undelayed(batch)
     if options.origin is None:
         return without_origin(batch), options
@@ -73,11 +75,13 @@ def without_origin(batch: pa.RecordBatch | RowBatch) -> pa.RecordBatch | RowBatc
     return batch.set_column(at, MESSAGE.field("headers"), pa.array(left, TYPES["headers"]))
 
 
-def mark(topic: TopicState, entry: Entry, origin: Origin) -> None:
+def mark(topic: TopicState, entry: Entry, origin: Origin | None) -> None:
     """Note in the publishes of an entry where they come from, and that everything up to there has come.
 
-    In the same entry as the messages: after a crash both are there, or neither.
+    In the same entry as the messages: after a crash both are there, or neither. Without an origin nothing is noted.
     """
+    if origin is None:
+        return
     entry.ops[:] = [
         msgspec.structs.replace(op, origin=origin.place.node, from_hub=origin.role == "hub")
         if isinstance(op, ops.Publish)

@@ -51,10 +51,9 @@ def decide(
     Raises `Cold` when bodies are needed to compare ids. Changes nothing but the round-robin counter of the topic.
     """
     options.checked(topic.config)
-    if topic.config.flows:
-        batch, options = flow.admitted(topic, batch, options)
-        if batch.num_rows == 0:
-            return [], Published(_NONE, _NONE, repeated=True, mesh="flow")
+    batch, options = flow.admitted(topic, batch, options)
+    if batch.num_rows == 0:  # all of it came from a peer before
+        return [], Published(_NONE, _NONE, repeated=True, mesh="flow")
     if isinstance(batch, RowBatch):
         if _are_simple(topic, batch, options):
             return _decide_rows(topic, batch, options, now_us)
@@ -83,8 +82,7 @@ def decide(
     # split by what they remove. They come first, so that no entry leaves the topic over its bounds.
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
-    if options.origin is not None:
-        flow.mark(topic, entry, options.origin)
+    flow.mark(topic, entry, options.origin)
     # Transient messages are not in the journal. Their offsets are reserved there first, so that no offset is used again
     # after a restart.
     if not persistent:
@@ -94,15 +92,23 @@ def decide(
     if options.producer is not None and options.sequence is not None:
         call = (options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         entry.ops.append(_sequenced(topic, call, parts, bases))
-    # A callback watches every message of the call, also those that became dead letters: their outcome is sent at once.
-    if options.callback is not None:
-        entry.ops += [
-            ops.Watch(topic.number, part.partition, base, part.batch.num_rows, options.callback)
-            for part, base in zip(parts, bases, strict=True)
-        ]
+    entry.ops += _watches(topic, options.callback, parts, bases)
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
     answer.dead, answer.durable, answer.mesh = batch.num_rows - live, persistent, topic.config.mesh
     return joined([*before, entry]) if before else [entry], answer
+
+
+def _watches(topic: TopicState, callback: str | None, parts: list[PartitionBatch], bases: list[int]) -> list[ops.Watch]:
+    """Return the operations that watch every message of a call for a callback, if there is one.
+
+    Also those that became dead letters: their outcome is sent at once.
+    """
+    if callback is None:
+        return []
+    return [
+        ops.Watch(topic.number, part.partition, base, part.batch.num_rows, callback)
+        for part, base in zip(parts, bases, strict=True)
+    ]
 
 
 def _are_simple(topic: TopicState, rows: RowBatch, options: PublishOptions) -> bool:
