@@ -228,11 +228,14 @@ def test_kept_calls_are_sent_again_when_their_service_is_back(tmp_path):
     there: set[str] = set()
     answered: asyncio.Queue[str] = asyncio.Queue()
     under_way = Counter[str]()
+    two_are_under_way = asyncio.Event()
 
     async def send(call):
         under_way["now"] += 1
         under_way["most"] = max(under_way["most"], under_way["now"])
-        await asyncio.sleep(0)
+        if under_way["now"] > 1:
+            two_are_under_way.set()
+        await two_are_under_way.wait()
         under_way["now"] -= 1
         answered.put_nowait(call.id)
 

@@ -16,7 +16,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 _ORDINARY = """
 account, add, available, barrier, blob, boot, bulk, cause, channel, checksum, chunk, clear, command, complete,
 content, credential, cursor, data, delay, delayed, describe, drop, edit, endpoint, engine, event, example, exporter,
-extend, fail, fault, fetch, filter, finish, flow, format, get, group, handle, handler, hook, import, in flight, index,
+extend, fail, fault, fetch, filter, finish, format, get, group, handle, handler, hook, import, in flight, index,
 info, kill, kind, lock, look, metadata, mode, move, notification, options, out, packet, pending, perf, place,
 poll, prepare, process, proxy, publisher, query, range, read, receive, record, remove, result, return, rule,
 safe, scenario, scope, send, shutdown, signal, start, state, status, subject, tags, tell, tenant, timers, touch,

@@ -28,7 +28,7 @@ ORDER = (
     *("serve", "config", "doctor", "tour", "demo", "completion"),
     *("publish", "consume", "browse", "search", "message"),
     *("topic", "subscription", "route", "dead", "key", "service"),
-    *("top", "load", "bench"),
+    *("mesh", "top", "load", "bench"),
     "pipeline",
     "lost",
 )

@@ -204,6 +204,7 @@ class Client(CatalogCalls):
             all(each.repeated for each in done),
             sum(each.dead for each in done),
             all(each.durable for each in done),
+            done[0].mesh,
         )
 
     async def publish_route(
@@ -275,6 +276,10 @@ class Client(CatalogCalls):
         except NotFound:
             await self.topic(topic)  # a topic that does not exist is an error
             return pa.RecordBatch.from_pylist([], LISTED)
+
+    async def mesh(self) -> dict[str, Any]:
+        """Return the node's view of the mesh of `flow` topics: links to peers, and what peers have not read yet."""
+        return await self._caller.json("GET", path("mesh"), dict[str, Any])
 
     async def fate(self, topic: str, message_id: str) -> Fate:
         """Return what became of a message: as a whole, and for each subscription."""
@@ -373,7 +378,7 @@ class _Audit(msgspec.Struct):
     records: list[dict[str, Any]]
 
 
-_OPTIONS = tuple(PublishOptions.__dataclass_fields__)
+_OPTIONS = tuple(name for name in PublishOptions.__dataclass_fields__ if name != "origin")
 
 
 def _query(options: PublishOptions | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from wherry.client.frames import decode
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ARROW, JSON, ClientRequest, ClientResponse, Transport
 from wherry.model.calls.publish import Published
+from wherry.model.catalog.topic import Mesh
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.model.schema import DELIVERED
 
@@ -141,13 +142,14 @@ class PublishedView(msgspec.Struct):
     dead: int = 0
     durable: bool = True
     fates: list[str] = []
+    mesh: Mesh = "safe"
 
     def published(self) -> Published:
         """Return the same as a broker in process does."""
         if len(self.placed) == 1:
             [(partition, first, count)] = self.placed
             offsets = np.arange(first, first + count)
-            return Published(np.full(count, partition), offsets, self.repeated, self.dead, self.durable)
+            return Published(np.full(count, partition), offsets, self.repeated, self.dead, self.durable, self.mesh)
         counts = [count for _, _, count in self.placed]
         return Published(
             np.repeat(np.array([partition for partition, _, _ in self.placed], np.int64), counts),
@@ -155,6 +157,7 @@ class PublishedView(msgspec.Struct):
             self.repeated,
             self.dead,
             self.durable,
+            self.mesh,
         )
 
 

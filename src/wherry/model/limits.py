@@ -14,6 +14,7 @@ HEADERS_BYTES_MAX: Final = 65_535  # names and values of one message together
 ENVELOPE_BYTES_MAX: Final = 262_144
 LABELS_BYTES_MAX: Final = 65_535  # names and values of one topic, route or binding together
 PRODUCER_ID_CHARS_MAX: Final = 256
+NODE_NAME_CHARS_MAX: Final = 64
 STAGE_KEY_CHARS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 256
 KEY_NAME_BYTES_MAX: Final = 256  # of an API key

@@ -119,7 +119,8 @@ class Publish(Op, frozen=True, tag="pub"):
 
     `columns` is the bit set of its columns, with `AS_ROWS` if the batch is a row batch and not Arrow. `dead` is the
     reason if the messages did not fit and became dead letters at once. Offsets between the last message and
-    `base` belonged to transient messages, which are gone.
+    `base` belonged to transient messages, which are gone. `origin` is the node where the messages were published first,
+    if a peer passed them on to this one; `from_hub`, whether that peer is a hub.
     """
 
     topic: int
@@ -129,6 +130,8 @@ class Publish(Op, frozen=True, tag="pub"):
     columns: int
     bytes: int
     dead: str = ""
+    origin: str = ""
+    from_hub: bool = False
 
 
 class Sequenced(Op, frozen=True, tag="seq"):

@@ -9,8 +9,12 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from wherry.broker.opening import CACHE_BYTES_DEFAULT
+from wherry.mesh.flow.links import HUBS_MAX, LEAVES_MAX
+from wherry.mesh.instance import check_url
+from wherry.model import check
 from wherry.model.catalog.webhook import check_secret
 from wherry.model.errors import InvalidInput
+from wherry.model.limits import NODE_NAME_CHARS_MAX
 from wherry.node.webhooks.targets import network_of
 from wherry.security.oidc.endpoints import checked_issuer
 from wherry.security.oidc.rules import Rules
@@ -176,6 +180,49 @@ class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None = None
 
 
+class MeshSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The mesh of `flow` topics. `node` is the name of this node; none means that this node has no peers.
+
+    `peers` are the addresses of other nodes; `hub` is that of the hub, and makes this node a leaf, which has no other
+    peers. With `discover`, the others are found by the topic `system.peers`, where each node announces itself every
+    `announce_s` under its `url`, by default that of its HTTP port. `key` is an API key of the peers, and `ca` a file
+    of certificates to trust. Peers keep what this node has not read, up to `backlog_messages` and `backlog_bytes` of
+    each topic; then they cut it off.
+    """
+
+    node: str | None = None
+    url: str | None = None
+    peers: tuple[str, ...] = ()
+    hub: str | None = None
+    discover: bool = False
+    announce_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 5.0
+    key: str | None = None
+    ca: str | None = None
+    backlog_messages: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 1_000_000
+    backlog_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 1 << 30
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for values that contradict each other."""
+        if self.node is not None:
+            check.graphic("mesh.node", self.node, NODE_NAME_CHARS_MAX)
+        elif self.peers or self.hub is not None or self.discover:
+            raise InvalidInput("mesh.node", None, "the name of this node, since it has peers")
+        if self.hub is not None and self.peers:
+            raise InvalidInput("mesh.peers", self.peers, "none together with mesh.hub: a leaf has its hub alone")
+        if len(self.peers) > HUBS_MAX + LEAVES_MAX - 1:
+            raise InvalidInput("mesh.peers", len(self.peers), f"at most {HUBS_MAX + LEAVES_MAX - 1} addresses")
+        for name, url in [("peers", each) for each in self.peers] + [("hub", self.hub), ("url", self.url)]:
+            if url is not None:
+                _check_node_url(f"mesh.{name}", url)
+
+
+def _check_node_url(field: str, url: str) -> None:
+    try:
+        check_url(url)
+    except InvalidInput as fault:
+        raise InvalidInput(field, url, fault.allowed) from None
+
+
 class MetricsSection(msgspec.Struct, frozen=True, kw_only=True):
     """Sinks by the names of their entry points (`statsd?port=8125`), and how often they are flushed.
 
@@ -219,6 +266,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     security: SecuritySection = SecuritySection()
     oidc: OidcSection = OidcSection()
     webhooks: WebhooksSection = WebhooksSection()
+    mesh: MeshSection = MeshSection()
     metrics: MetricsSection = MetricsSection()
     log: LogSection = LogSection()
 
@@ -236,6 +284,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         self.oidc.check(self.security.keys)
         for network in self.webhooks.allow:
             network_of("webhooks.allow", network)
+        self.mesh.check()
         if self.webhooks.secret is not None:
             check_secret("webhooks.secret", self.webhooks.secret)
         return self

@@ -238,6 +238,15 @@ class Node:
         for each in served:
             await self._listen(each, context)
         await self._listen_unix(config.server.unix_socket)
+        if config.mesh.node is not None:
+            await self._start_mesh()
+
+    async def _start_mesh(self) -> None:
+        from wherry.node.mesh.endpoints import MeshEndpoints  # noqa: PLC0415  only where it has peers
+        from wherry.node.mesh.serving import meshing  # noqa: PLC0415
+
+        mesh = meshing(self.broker, self.config.mesh, Path(self.config.storage.path), self.url)
+        self.app.mount(MeshEndpoints(await self._stack.enter_async_context(mesh)).table())
 
     def _serve_identity(self, tokens: AccessTokens, access: Access, metrics: Metrics) -> None:
         """Let requests wait for keys of the provider, and show the provider."""

@@ -85,7 +85,7 @@ SECTIONS: dict[str, dict[str, Any]] = {section: _fields(kind) for section, kind 
 NAMES = [f"{section}.{field}" for section, fields in SECTIONS.items() for field in fields]
 
 
-SECRETS = frozenset({"webhooks.secret"})
+SECRETS = frozenset({"webhooks.secret", "mesh.key"})
 
 
 def _shown(name: str, value: object) -> object:

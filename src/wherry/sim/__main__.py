@@ -1,7 +1,7 @@
 """Run the simulator: `python -m wherry.sim --seeds 1000`, or `--seed 42` to repeat one seed.
 
-Each seed has five parts: the run in process, the run over wires, another with HTTP and the native wire among them, the
-drill, and members of gossip. The output names the part that failed.
+Each seed has six parts: the run in process, the run over wires, another with HTTP and the native wire among them, the
+drill, members of gossip, and a mesh of several nodes with `flow` topics. The output names the part that failed.
 `--part wires` runs one of them alone, and `--history` prints what its clients did, in order.
 """
 
@@ -23,10 +23,11 @@ from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.gossip.gossip_run import run_gossip
 from wherry.sim.history import Seen
 from wherry.sim.history_lines import lines
+from wherry.sim.mesh.run import run_mesh
 from wherry.sim.run import run
 from wherry.sim.wire_run import WireResult, run_native, run_wires
 
-PARTS = ("run", "wires", "native", "drill", "gossip")
+PARTS = ("run", "wires", "native", "drill", "gossip", "mesh")
 SHOWN_MAX = 10
 FRAMES_MAX = 12
 """Calls of a traceback that are shown, the innermost ones."""
@@ -53,7 +54,14 @@ def main() -> int:
 
 def try_seed(seed: int, parts: Sequence[str] = PARTS) -> list[str]:
     """Return the violations of the parts of a seed, each after the name of its part."""
-    tries = {"run": try_run, "wires": try_wires, "native": try_native, "drill": try_drill, "gossip": try_gossip}
+    tries = {
+        "run": try_run,
+        "wires": try_wires,
+        "native": try_native,
+        "drill": try_drill,
+        "gossip": try_gossip,
+        "mesh": try_mesh,
+    }
     return [f"{part}: {violation}" for part in parts for violation in tries[part](seed)]
 
 
@@ -80,6 +88,11 @@ def try_drill(seed: int) -> list[str]:
 def try_gossip(seed: int) -> list[str]:
     """Return the violations of the members of gossip."""
     return _tried(lambda: run_gossip(seed).violations)
+
+
+def try_mesh(seed: int) -> list[str]:
+    """Return the violations of the run of several nodes with `flow` topics."""
+    return _tried(lambda: run_mesh(seed).violations)
 
 
 def failure(seed: int, violations: Sequence[str]) -> str:
@@ -121,6 +134,7 @@ def _one(seed: int, parts: Sequence[str], history: str | None) -> int:
         "native": _show_native,
         "drill": _run_drill,
         "gossip": _show_gossip,
+        "mesh": _show_mesh,
     }
     seen: Seen = {}
     found = {part: _tried(partial(shows[part], seed, seen)) for part in parts}
@@ -174,6 +188,19 @@ def _show_wires(seed: int, seen: Seen) -> list[str]:
 def _show_native(seed: int, seen: Seen) -> list[str]:
     """Run a seed with clients of the native wire, as `_show_wires` does."""
     return _show_wire_result("native", run_native(seed, seen))
+
+
+def _show_mesh(seed: int, seen: Seen) -> list[str]:
+    """Run a seed with several nodes, and print its plan, its faults and its counts; return the violations."""
+    result = run_mesh(seed)
+    history = result.history
+    print(f"mesh: {result.plan}")
+    print(
+        f"  sent {sum(map(len, history.sent.values()))}, stored {sum(map(len, history.stored.values()))}, "
+        f"cut off {sum(history.cut_offs.values())}, trace {result.trace}"
+    )
+    print(indent("\n".join(history.events), "  "))
+    return result.violations
 
 
 def _show_wire_result(part: str, result: WireResult) -> list[str]:

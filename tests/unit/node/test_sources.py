@@ -66,6 +66,10 @@ SAMPLES: dict[str, Any] = {
     "tls.certificate": "certificate.pem",
     "tls.key": "key.pem",
     "tls.client_ca": "ca.pem",
+    "mesh.node": "a",
+    "mesh.url": "http://a.example:7070",
+    "mesh.peers": ["http://b.example:7070", "http://c.example:7070"],
+    "mesh.hub": "http://b.example:7070",
 }
 COMPANIONS = {
     "oidc.issuer": ("oidc.audiences",),
@@ -74,6 +78,9 @@ COMPANIONS = {
     "tls.certificate": ("tls.key",),
     "tls.key": ("tls.certificate",),
     "tls.client_ca": ("tls.certificate", "tls.key"),
+    "mesh.peers": ("mesh.node",),
+    "mesh.hub": ("mesh.node",),
+    "mesh.discover": ("mesh.node",),
 }
 """Settings that only come together."""
 

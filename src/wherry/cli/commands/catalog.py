@@ -58,6 +58,10 @@ Expired = Annotated[
     Literal["drop", "dead-letter"] | None,
     typer.Option(help="What happens to a message that expires unread.", show_default="drop"),
 ]
+Mesh = Annotated[
+    Literal["safe", "flow"] | None,
+    typer.Option(help="flow: every node that has the topic takes messages, and passes them on.", show_default="safe"),
+]
 
 
 def _topic_row(view: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +124,7 @@ def create_topic(
     keep_for: KeepFor = None,
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
+    mesh: Mesh = None,
 ) -> None:
     """Create a topic. An existing topic is not changed."""
     wanted = given(
@@ -135,6 +140,7 @@ def create_topic(
         keep_ms=keep_for,
         keep_bytes=keep_bytes,
         expired=expired,
+        mesh=mesh,
     )
 
     async def work(link: BrokerLink) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 
 from wherry.client.link.transport import ClientResponse
 from wherry.model.calls.publish import Published
+from wherry.model.catalog.topic import Mesh
 from wherry.model.limits import OFFSET_MAX
 from wherry.wire.native.codec.calls import AnswerHead
 from wherry.wire.native.codec.faults import WireFault
@@ -16,13 +17,14 @@ def published_by(entry: ConfirmEntry, offset: int, messages: int, dead_from: int
     """Return where the messages of one request of an entry are, from its first offset on."""
     flags = entry.flags
     durable, repeated = flags & Confirmed.DURABLE != 0, flags & Confirmed.REPEATED != 0
+    mesh: Mesh = "flow" if flags & Confirmed.FLOW else "safe"
     if entry.places:
-        return _placed(entry, repeated=repeated, durable=durable)
+        return _placed(entry, repeated=repeated, durable=durable, mesh=mesh)
     dead = 0 if dead_from is None else max(0, offset + messages - max(offset, dead_from))
     partition = entry.partition
     if messages == 1:
-        return Published(np.array((partition,)), np.array((offset,)), repeated, dead, durable)
-    return Published(np.full(messages, partition), np.arange(offset, offset + messages), repeated, dead, durable)
+        return Published(np.array((partition,)), np.array((offset,)), repeated, dead, durable, mesh)
+    return Published(np.full(messages, partition), np.arange(offset, offset + messages), repeated, dead, durable, mesh)
 
 
 def check_places(entry: ConfirmEntry, messages: object) -> None:
@@ -35,7 +37,7 @@ def check_places(entry: ConfirmEntry, messages: object) -> None:
         raise WireFault("server", "places", placed, f"those of the {messages} messages of one request")
 
 
-def _placed(entry: ConfirmEntry, *, repeated: bool, durable: bool) -> Published:
+def _placed(entry: ConfirmEntry, *, repeated: bool, durable: bool, mesh: Mesh) -> Published:
     counts = [count for _, _, count in entry.places]
     return Published(
         np.repeat(np.array([partition for partition, _, _ in entry.places], np.int64), counts),
@@ -43,6 +45,7 @@ def _placed(entry: ConfirmEntry, *, repeated: bool, durable: bool) -> Published:
         repeated,
         entry.dead,
         durable,
+        mesh,
     )
 
 

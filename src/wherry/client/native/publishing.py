@@ -15,7 +15,8 @@ from wherry.model.errors import InvalidInput
 from wherry.wire.native.codec.frames import Chunk, chunk_bytes
 from wherry.wire.native.codec.rows import RowFields
 
-_OPTIONS = tuple(PublishOptions.__dataclass_fields__)
+_OPTIONS = tuple(name for name in PublishOptions.__dataclass_fields__ if name != "origin")
+"""What a client may give: where messages come from is what a node says of its peers."""
 
 
 class PreparedPublish(NamedTuple):

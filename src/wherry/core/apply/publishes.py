@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -21,9 +22,11 @@ from wherry.core.index.ids import PackedOffset
 from wherry.core.index.waiting import NO_RANKS
 from wherry.core.state.partition import Partition
 from wherry.core.state.producers import ProducerCall
+from wherry.core.state.reader import Reader
 from wherry.core.state.stages import OpenStage, StagedBatch
-from wherry.core.state.state import TopicState
+from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model import ops
+from wherry.model.calls.origin import passes_on
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.row_batch import RowBatch
 from wherry.model.schema import BIT, integers
@@ -69,13 +72,11 @@ def _admit_rows(step: Step, topic: TopicState, partition: Partition, op: ops.Pub
     rank = NO_RANKS if ranks is None else np.array(ranks, np.int64)
     if ranks is None and topic.config.order == "priority":
         rank = np.full(op.count, PRIORITY_DEFAULT, np.int64)
-    for subscription in topic.subscriptions.values():
-        step.state.reader(subscription, op.partition, op.base).waiting.admit(op.base, op.count, rank)
+    for subscription, reader in _receiving(step, topic, op):
+        reader.waiting.admit(op.base, op.count, rank)
         if subscription.config.buffer_bytes is not None:
             subscription.backlog_bytes += op.bytes
-    topic.messages += op.count
-    topic.bytes += op.bytes
-    topic.count("published", op.count)
+    _count(step, topic, partition, op)
 
 
 def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, batch: pa.RecordBatch) -> None:
@@ -88,14 +89,30 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
         expiring = np.flatnonzero(expires >= 0)
         if len(expiring):
             _note_expiry(step, partition, op.topic, np.stack((expires[expiring], op.base + expiring)))
-    for subscription in topic.subscriptions.values():
-        reader = step.state.reader(subscription, op.partition, op.base)
+    for subscription, reader in _receiving(step, topic, op):
         reader.admit(op.base, rank, due, step.now_ms)
         if subscription.config.buffer_bytes is not None:
             subscription.backlog_bytes += op.bytes
+    _count(step, topic, partition, op)
+
+
+def _receiving(step: Step, topic: TopicState, op: ops.Publish) -> Iterator[tuple[SubscriptionState, Reader]]:
+    """Yield the subscriptions that get the messages of a publish, and settle them for the others."""
+    for subscription in topic.subscriptions.values():
+        reader = step.state.reader(subscription, op.partition, op.base)
+        if op.origin and not passes_on(subscription.config, op.origin, from_hub=op.from_hub):
+            reader.pass_over(op.base, op.count)
+        else:
+            yield subscription, reader
+
+
+def _count(step: Step, topic: TopicState, partition: Partition, op: ops.Publish) -> None:
+    """Count messages that wait now; release them if every durable subscription is a peer that has them."""
     topic.messages += op.count
     topic.bytes += op.bytes
     topic.count("published", op.count)
+    if op.origin and partition.readers and not topic.is_stream():
+        release_settled(step, topic, partition, np.arange(op.base, op.base + op.count, dtype=np.int64))
 
 
 def _note_expiry(step: Step, partition: Partition, topic: int, times: Int64) -> None:

@@ -23,7 +23,7 @@ _INDEXED = BIT["id"] | BIT["due"] | BIT["expires"]
 
 def is_plain(state: State, found: Sequence[ops.AnyOp]) -> bool:
     """Return whether an entry with these operations can be applied in a run: its batch need not be read."""
-    if len(found) != 1 or not isinstance(op := found[0], ops.Publish) or op.dead or op.columns & _INDEXED:
+    if len(found) != 1 or not isinstance(op := found[0], ops.Publish) or op.dead or op.origin or op.columns & _INDEXED:
         return False
     topic = state.topics.get(op.topic)
     return topic is not None and topic.config.order == "fifo"

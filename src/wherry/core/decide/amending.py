@@ -63,6 +63,8 @@ def amend(
     if not isinstance(change, Amendment) or all(getattr(change, name) is None for name in change.__slots__):
         raise InvalidInput("change", change, "an Amendment with at least one field to change")
     check.optional_integer("version", version, 1, 1 << 62)
+    if topic.config.flows:
+        raise InvalidInput("topic", topic.config.name, "one with mesh='safe': other nodes may have the message already")
     found = find(state, topic, message_id)
     check_waiting(topic, found, message_id, now_us // 1000)
     partition = topic.partitions[found.partition]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wherry.core.decide import flow
 from wherry.core.decide.room import make_room
 from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.hashing import hash_strings, ranks_of
@@ -30,6 +31,7 @@ TRANSIENT_RESERVE = 1 << 20
 """Offsets reserved at a time for transient messages: one small journal entry for about a million messages."""
 
 DEFAULT_ID = r"^[0-9]+-[0-9]+$"
+_NONE = np.empty(0, np.int64)
 CONTROL = r"[\x00-\x1f\x7f]"
 
 
@@ -49,6 +51,9 @@ def decide(
     Raises `Cold` when bodies are needed to compare ids. Changes nothing but the round-robin counter of the topic.
     """
     options.checked(topic.config)
+    batch, options = flow.admitted(topic, batch, options)
+    if batch.num_rows == 0:  # all of it came from a peer before
+        return [], Published(_NONE, _NONE, repeated=True, mesh="flow")
     if isinstance(batch, RowBatch):
         if _are_simple(topic, batch, options):
             return _decide_rows(topic, batch, options, now_us)
@@ -62,7 +67,7 @@ def decide(
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         if earlier is not None:
             answer = _answer_again(topic, batch, options.producer, earlier)
-            answer.durable = persistent
+            answer.durable, answer.mesh = persistent, topic.config.mesh
             return [], answer
     # From here on the call is new. Ids come before bounds: a duplicate id is reported even if the topic is full.
     parts = split(topic, batch, options.partition)
@@ -77,6 +82,7 @@ def decide(
     # split by what they remove. They come first, so that no entry leaves the topic over its bounds.
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
+    flow.mark(topic, entry, options.origin)
     # Transient messages are not in the journal. Their offsets are reserved there first, so that no offset is used again
     # after a restart.
     if not persistent:
@@ -86,15 +92,23 @@ def decide(
     if options.producer is not None and options.sequence is not None:
         call = (options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         entry.ops.append(_sequenced(topic, call, parts, bases))
-    # A callback watches every message of the call, also those that became dead letters: their outcome is sent at once.
-    if options.callback is not None:
-        entry.ops += [
-            ops.Watch(topic.number, part.partition, base, part.batch.num_rows, options.callback)
-            for part, base in zip(parts, bases, strict=True)
-        ]
+    entry.ops += _watches(topic, options.callback, parts, bases)
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
-    answer.dead, answer.durable = batch.num_rows - live, persistent
+    answer.dead, answer.durable, answer.mesh = batch.num_rows - live, persistent, topic.config.mesh
     return joined([*before, entry]) if before else [entry], answer
+
+
+def _watches(topic: TopicState, callback: str | None, parts: list[PartitionBatch], bases: list[int]) -> list[ops.Watch]:
+    """Return the operations that watch every message of a call for a callback, if there is one.
+
+    Also those that became dead letters: their outcome is sent at once.
+    """
+    if callback is None:
+        return []
+    return [
+        ops.Watch(topic.number, part.partition, base, part.batch.num_rows, callback)
+        for part, base in zip(parts, bases, strict=True)
+    ]
 
 
 def _are_simple(topic: TopicState, rows: RowBatch, options: PublishOptions) -> bool:
@@ -104,6 +118,7 @@ def _are_simple(topic: TopicState, rows: RowBatch, options: PublishOptions) -> b
         config.partitions == 1
         and options.producer is None
         and options.callback is None
+        and options.origin is None
         and (config.messages_max is None or topic.messages + rows.num_rows <= config.messages_max)
         and (config.bytes_max is None or topic.bytes + rows.size <= config.bytes_max)
     )
@@ -119,7 +134,7 @@ def _decide_rows(
         check.integer("offset", base + count, 0, limits.OFFSET_MAX)
     publish = ops.Publish(topic.number, 0, base, count, rows.columns | AS_ROWS, rows.size)
     entry = Entry(now_us, [publish], [rows], volatile=not persistent)
-    answer = Published.run(0, base, count, durable=persistent)
+    answer = Published.run(0, base, count, durable=persistent, mesh=topic.config.mesh)
     before = [] if persistent else reserve(topic, [(0, base + count)], now_us)
     return joined([*before, entry]) if before else [entry], answer
 

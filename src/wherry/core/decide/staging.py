@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.core.decide import flow
 from wherry.core.decide.leasing import held_lease
 from wherry.core.decide.publishing import (
     check_distinct,
@@ -49,6 +50,9 @@ def stage_publish(
     check.optional_integer("partition", partition, 0, topic.config.partitions - 1)
     _check_open(state, key)
     check_new_ids(batch)
+    if topic.config.flows:
+        flow.check_undelayed(batch)
+        batch = flow.without_origin(batch)
     size = content_bytes(batch)
     total = state.stages.bytes() + size
     if total > STAGE_BYTES_MAX:

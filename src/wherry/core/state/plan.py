@@ -1,8 +1,8 @@
 """Which topics are plain, and what a lone message touches there: the planned way of a publish, a pull and an ack.
 
 A topic is plain if a publish of rows leads to one entry without a choice, and its ack to another: one partition in the
-order of arrival, without bounds, whose messages go when they are settled; durable subscriptions without a buffer and
-without an order by key. A plan holds the objects of such a topic that a message moves through.
+order of arrival, on this node alone, without bounds, whose messages go when they are settled; durable subscriptions
+without a buffer and without an order by key. A plan holds the objects of such a topic that a message moves through.
 
 A plan rests on the catalog alone, and on which partitions and readers there are. Whatever changes one of these calls
 `TopicState.replan`; nothing else can make a plan wrong. What changes from message to message is checked for each.
@@ -35,7 +35,7 @@ def plan_of(topic: TopicState) -> Plan | None:
     config, partition = topic.config, topic.partitions.get(0)
     if partition is None or config.partitions > 1 or len(topic.subscriptions) > SUBSCRIPTIONS_MAX:
         return None
-    if config.order != "fifo" or config.is_bounded or topic.is_stream():
+    if config.order != "fifo" or config.flows or config.is_bounded or topic.is_stream():
         return None
     waiting = []
     for subscription in topic.subscriptions.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from wherry.model.calls.origin import ORIGIN
 from wherry.model.errors import OutOfSequence
 from wherry.model.limits import PRODUCER_CALLS_MAX
 
@@ -17,6 +18,9 @@ PRODUCERS_MAX = 100_000
 
 A producer with a single call, such as an idempotency key, takes about 360 bytes.
 """
+
+ORIGINS_MAX = 1_000
+"""Origins remembered for each topic: partitions at other nodes, and those of data that a node has lost."""
 
 
 class ProducerCall(NamedTuple):
@@ -34,16 +38,26 @@ class ProducerCall(NamedTuple):
 
 
 class Producers:
-    """The producers of one topic, the most recent last."""
+    """The producers of one topic, the most recent last.
 
-    __slots__ = ("_calls",)
+    Of an origin (a partition of the topic at another node) only the last number is remembered. Other producers do not
+    push it out: a peer that was cut off for long would deliver again what it had delivered.
+    """
+
+    __slots__ = ("_calls", "_origins")
 
     def __init__(self) -> None:
         self._calls: dict[str, ProducerCall | deque[ProducerCall]] = {}
         """A single call is stored without a deque, which takes 700 bytes: most producers make one call only."""
+        self._origins: dict[str, int] = {}
+        """The number after the last one of each origin, by the name of its producer."""
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def next_of(self, origin: str) -> int:
+        """Return the number after the last one that came from an origin."""
+        return self._origins.get(origin, 0)
 
     def repeated(self, producer: str, first: int, count: int, fingerprint: int = 0) -> ProducerCall | None:
         """Return the earlier call that this one repeats, None for a new call; raise `OutOfSequence` for neither."""
@@ -64,6 +78,12 @@ class Producers:
 
     def note(self, producer: str, call: ProducerCall) -> None:
         """Remember a new call."""
+        if producer.startswith(ORIGIN):
+            self._origins.pop(producer, None)
+            if len(self._origins) >= ORIGINS_MAX:
+                del self._origins[next(iter(self._origins))]
+            self._origins[producer] = call.first + call.messages
+            return
         calls = self._calls.pop(producer, None)
         if calls is None:
             if len(self._calls) >= PRODUCERS_MAX:
@@ -77,7 +97,8 @@ class Producers:
 
     def dump(self) -> list[tuple[str, list[ProducerCall]]]:
         """Return everything, for a checkpoint. Calls are immutable, so they are not copied."""
-        return [
+        origins = [(name, [ProducerCall(end - 1, 1, [])]) for name, end in self._origins.items()]
+        return origins + [
             (name, [calls] if isinstance(calls, ProducerCall) else list(calls)) for name, calls in self._calls.items()
         ]
 

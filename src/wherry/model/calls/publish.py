@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.model import check, limits
-from wherry.model.catalog.topic import Topic
+from wherry.model.calls.origin import ORIGIN, Origin
+from wherry.model.catalog.topic import Mesh, Topic
 from wherry.model.errors import InvalidInput
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -34,6 +35,9 @@ class PublishOptions:
         False: never written to disk, lost with the process. None: as the topic is configured.
     callback
         A URL to which the fate of each message is sent, when it is delivered and when it has ended.
+    origin
+        Where a peer of this node got the messages from. Only the node itself gives it: messages that came before
+        are dropped, and the answer has those that are new.
     """
 
     partition: int | None = None
@@ -42,6 +46,7 @@ class PublishOptions:
     persistent: bool | None = None
     callback: str | None = None
     fingerprint: int | None = None
+    origin: Origin | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -59,10 +64,14 @@ class PublishOptions:
             raise InvalidInput("sequence", self.sequence, "a number together with a producer, or neither")
         if self.producer is not None:
             check.graphic("producer", self.producer, limits.PRODUCER_ID_CHARS_MAX)
+            if self.producer.startswith(ORIGIN):
+                raise InvalidInput("producer", self.producer, f"a name that does not begin with {ORIGIN}")
             check.integer("sequence", self.sequence, 0, 1 << 62)
             check.optional_integer("fingerprint", self.fingerprint, 1, FINGERPRINT_MAX)
         elif self.fingerprint is not None:
             raise InvalidInput("fingerprint", self.fingerprint, "one together with a producer, or none")
+        if self.origin is not None and (self.producer is not None or self.callback is not None or not topic.flows):
+            raise InvalidInput("origin", self.origin.place, "one without producer and callback, in a topic that flows")
         if self.persistent is not None and type(self.persistent) is not bool:
             check.flag("persistent", self.persistent)
         persistent = topic.persistent if self.persistent is None else self.persistent
@@ -80,24 +89,32 @@ _PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
 class Published:
     """Where the messages of one call are, row by row. `repeated`: an earlier call had published them.
 
+    `mesh` names the guarantee: `safe`, or `flow` if the messages are stored here and passed on to other nodes later.
+
     An answer about one run of offsets is kept as three numbers, and its columns are made when they are asked for.
     """
 
-    __slots__ = ("_columns", "_run", "dead", "durable", "repeated")
+    __slots__ = ("_columns", "_run", "dead", "durable", "mesh", "repeated")
 
     def __init__(
-        self, partition: Int64, offset: Int64, repeated: bool = False, dead: int = 0, durable: bool = True
+        self,
+        partition: Int64,
+        offset: Int64,
+        repeated: bool = False,
+        dead: int = 0,
+        durable: bool = True,
+        mesh: Mesh = "safe",
     ) -> None:
         self._columns: tuple[Int64, Int64] | None = (partition, offset)
         self._run: tuple[int, int, int] | None = None
-        self.repeated, self.dead, self.durable = repeated, dead, durable
+        self.repeated, self.dead, self.durable, self.mesh = repeated, dead, durable, mesh
 
     @classmethod
-    def run(cls, partition: int, first: int, count: int, *, durable: bool = True) -> Published:
+    def run(cls, partition: int, first: int, count: int, *, durable: bool = True, mesh: Mesh = "safe") -> Published:
         """Return the answer for messages that are in one partition, at consecutive offsets from `first` on."""
         made = cls.__new__(cls)
         made._columns, made._run = None, (partition, first, count)
-        made.repeated, made.dead, made.durable = False, 0, durable
+        made.repeated, made.dead, made.durable, made.mesh = False, 0, durable, mesh
         return made
 
     def one_run(self) -> tuple[int, int, int] | None:
@@ -108,8 +125,9 @@ class Published:
         """Return the answer for some of the messages, of which `dead` are dead letters."""
         if self._run is not None:
             partition, first, _ = self._run
-            return Published.run(partition, first + start, stop - start, durable=self.durable)
-        return Published(self.partition[start:stop], self.offset[start:stop], dead=dead, durable=self.durable)
+            return Published.run(partition, first + start, stop - start, durable=self.durable, mesh=self.mesh)
+        partition_of, offset_of = self.partition[start:stop], self.offset[start:stop]
+        return Published(partition_of, offset_of, dead=dead, durable=self.durable, mesh=self.mesh)
 
     @property
     def partition(self) -> Int64:
@@ -125,7 +143,7 @@ class Published:
         return self._run[2] if self._run is not None else len(self.offset)
 
     def __repr__(self) -> str:
-        flags = f"repeated={self.repeated}, dead={self.dead}, durable={self.durable}"
+        flags = f"repeated={self.repeated}, dead={self.dead}, durable={self.durable}, mesh={self.mesh!r}"
         return f"Published(partition={self.partition.tolist()}, offset={self.offset.tolist()}, {flags})"
 
     def _arrays(self) -> tuple[Int64, Int64]:

@@ -11,6 +11,10 @@ from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import InvalidInput
 
 Start = Literal["earliest", "latest", "offset", "time"]
+Role = Literal["hub", "leaf"]
+ROLES: tuple[Role, ...] = ("hub", "leaf")
+"""What a node is in the mesh of `flow` topics: one of the few that all know each other, or one behind a hub."""
+
 STARTS: tuple[Start, ...] = ("earliest", "latest", "offset", "time")
 
 LEASE_MS_MAX = 7 * 24 * 3_600_000
@@ -72,6 +76,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         How far behind this subscription may fall. Beyond that the subscription is cut off; the topic is not affected.
     webhook
         Where a node sends the messages to; None for consumers that pull.
+    peer, peer_role
+        The node that reads this subscription, and what that node is, if the reader is a peer of the mesh: it gets only
+        what this node passes on to it (docs/mesh-flow.md).
     """
 
     topic: str
@@ -88,6 +95,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     buffer_messages: int | None = None
     buffer_bytes: int | None = None
     webhook: Webhook | None = None
+    peer: str | None = None
+    peer_role: Role = "hub"
 
     def checked(self) -> Subscription:
         """Return this subscription with its start filled in, or raise `InvalidInput` for the first bad field."""
@@ -111,6 +120,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             if not isinstance(self.webhook, Webhook):
                 raise InvalidInput("webhook", type(self.webhook).__name__, "a Webhook")
             self.webhook.checked()
+        if self.peer is not None:
+            check.graphic("peer", self.peer, limits.NODE_NAME_CHARS_MAX)
+        check.one_of("peer_role", self.peer_role, ROLES)
         if (self.start == "offset") != (self.start_offset is not None):
             raise InvalidInput("start_offset", self.start_offset, "an offset when start='offset', and only then")
         if (self.start == "time") != (self.start_ms is not None):

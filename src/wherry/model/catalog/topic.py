@@ -12,10 +12,12 @@ from wherry.model.errors import InvalidInput
 Order = Literal["fifo", "priority", "timeline"]
 Overflow = Literal["refuse", "dead-letter", "drop-oldest", "dead-letter-oldest"]
 Keep = Literal["settled", "age", "bytes"]
+Mesh = Literal["safe", "flow"]
 
 ORDERS: tuple[Order, ...] = ("fifo", "priority", "timeline")
 OVERFLOWS: tuple[Overflow, ...] = ("refuse", "dead-letter", "drop-oldest", "dead-letter-oldest")
 KEEPS: tuple[Keep, ...] = ("settled", "age", "bytes")
+MESHES: tuple[Mesh, ...] = ("safe", "flow")
 
 COUNT_MAX = 1 << 48
 
@@ -53,6 +55,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         holds.
     labels
         Notes of the client that made it; stored and not read.
+    mesh
+        How the topic spans nodes. `safe`: its messages are on this node alone. `flow`: every node that has the topic
+        takes publishes at any time, and passes them on to the others (docs/mesh-flow.md). Only a fifo can flow.
     """
 
     name: str
@@ -70,6 +75,12 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expired: Literal["drop", "dead-letter"] = "drop"
     labels: dict[str, str] = {}
     counted: Literal["all", "waiting"] = "all"
+    mesh: Mesh = "safe"
+
+    @property
+    def flows(self) -> bool:
+        """Whether its messages are passed on to other nodes."""
+        return self.mesh == "flow"
 
     @property
     def is_bounded(self) -> bool:
@@ -83,7 +94,22 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidInput("keep_ms", self.keep_ms, "a time when keep='age', and only then")
         if (self.keep == "bytes") != (self.keep_bytes is not None):
             raise InvalidInput("keep_bytes", self.keep_bytes, "a size when keep='bytes', and only then")
+        if self.flows:
+            self._check_flow()
         return self
+
+    def _check_flow(self) -> None:
+        """Raise `InvalidInput` for what would let a peer get messages in another order than that of their offsets.
+
+        A peer takes a message with a lower offset for one that it has: so no message may come back, or wait for its
+        turn, behind a later one.
+        """
+        if self.order != "fifo":
+            raise InvalidInput("order", self.order, "fifo when mesh='flow'")
+        if self.overflow not in ("refuse", "drop-oldest"):
+            raise InvalidInput("overflow", self.overflow, "refuse or drop-oldest when mesh='flow'")
+        if self.expired != "drop":
+            raise InvalidInput("expired", self.expired, "drop when mesh='flow'")
 
     def check_fields(self) -> None:
         """Check each field by itself: for a change of a topic only some of them are given."""
@@ -102,3 +128,4 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check.one_of("expired", self.expired, ("drop", "dead-letter"))
         check.labels("labels", self.labels)
         check.one_of("counted", self.counted, ("all", "waiting"))
+        check.one_of("mesh", self.mesh, MESHES)

@@ -5,7 +5,7 @@ A node checks keys as well. Here every client may do everything; the rest is the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -30,9 +30,10 @@ HEARTBEAT_MS = 1_500
 
 
 @asynccontextmanager
-async def serve_native(broker: Broker, *, clock: Clock) -> AsyncIterator[Server]:
-    """Serve HTTP, and the native wire by upgrade, while the `async with` lasts."""
+async def serve_native(broker: Broker, *, clock: Clock, more: Sequence[EndpointGroup] = ()) -> AsyncIterator[Server]:
+    """Serve HTTP, and the native wire by upgrade, while the `async with` lasts; with `more` endpoints."""
     app = App(broker, clock=clock)
+    app.mount(*more)
     sessions = Sessions(broker, Bounds(heartbeat_ms=HEARTBEAT_MS), clock=clock)
     app.mount(_upgrade(app, sessions))
     async with serve(app) as server:

@@ -274,11 +274,18 @@ class Network:
     _made: int = 0
 
     def connect(
-        self, client: asyncio.BaseProtocol, accept: Callable[[], asyncio.BaseProtocol], inside: Context
-    ) -> None:
-        """Connect a client to a server that runs in a context: `connection_made` is called at both ends."""
+        self,
+        client: asyncio.BaseProtocol,
+        accept: Callable[[], asyncio.BaseProtocol],
+        inside: Context,
+        outside: Context | None = None,
+    ) -> SimTransport:
+        """Connect a client to a server that runs in a context: `connection_made` is called at both ends.
+
+        The client runs in the context `outside`, if it belongs to a process too; its end is returned.
+        """
         self._made += 1
-        outside = Context()
+        outside = Context() if outside is None else outside
         near = SimTransport(self, f"client-{self._made}", "server", outside)
         far = SimTransport(self, "server", f"client-{self._made}", inside)
         near._other, far._other, near._protocol = far, near, client
@@ -286,6 +293,7 @@ class Network:
         self._open[far] = near
         asyncio.get_running_loop().call_later(self.delay(), far._accepted, context=inside)
         near._soon(client.connection_made, near)
+        return near
 
     def cut(self, transport: SimTransport) -> None:
         """Break a connection with bytes under way; both ends notice later."""
@@ -308,11 +316,17 @@ class Network:
     def process_died(self) -> None:
         """Note that the servers are dead: bytes on the line may still arrive, and then the clients notice."""
         for far in list(self._open):
-            far._is_over = True
-            far._outbox.clear()
-            far._ending()
-            far._break_line(ConnectionResetError("the other machine does not know of the connection"))
+            self.end_died(far)
         self._open.clear()
+
+    @staticmethod
+    def end_died(end: SimTransport) -> None:
+        """Note that the process of one end is dead: the other end notices later."""
+        if not end._is_over:
+            end._is_over = True
+            end._outbox.clear()
+            end._ending()
+            end._break_line(ConnectionResetError("the other machine does not know of the connection"))
 
     def forget(self, end: SimTransport) -> None:
         """Forget an end that is closed; the other end may not have noticed."""

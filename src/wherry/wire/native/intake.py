@@ -135,6 +135,7 @@ class PublishIntake:
 def placed(answer: Published, start: int, count: int) -> PlacedMessages:
     """Return where some of the messages of a batch are; the last `dead` messages of the batch are dead letters."""
     flags = (Confirmed.DURABLE if answer.durable else 0) | (Confirmed.REPEATED if answer.repeated else 0)
+    flags |= Confirmed.FLOW if answer.mesh == "flow" else 0
     run = answer.one_run()
     if run is not None and not answer.dead:
         return PlacedMessages(run[0], run[1] + start, count, flags)

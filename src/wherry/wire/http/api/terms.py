@@ -120,6 +120,7 @@ MODEL: dict[str, Meta] = {
     "assignment": json_schema(enum=ASSIGNMENTS),
     "buffer_messages": between(1, BUFFER_MAX),
     "buffer_bytes": between(1, BUFFER_MAX),
+    "peer": graphic(limits.NODE_NAME_CHARS_MAX),
     "attempts": between(1, limits.ATTEMPTS_MAX),
     "first_ms": between(0, LEASE_MS_MAX),
     "factor": between(1, 1_000),

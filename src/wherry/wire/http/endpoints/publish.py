@@ -13,6 +13,7 @@ from wherry.broker.waiting.slices import Slices
 from wherry.model import check, limits
 from wherry.model.calls.fate import OUTCOME_MS_MAX, Fates
 from wherry.model.calls.publish import FINGERPRINT_MAX, Published, PublishOptions
+from wherry.model.catalog.topic import Mesh
 from wherry.model.errors import InvalidInput, OutOfSequence
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import EndpointGroup
@@ -75,8 +76,9 @@ _PLAIN = PublishQuery()
 class PublishedView(msgspec.Struct, omit_defaults=True):
     """Where the messages are stored: runs of `[partition, first offset, count]` in the order of the call.
 
-    With `wait`, `fate` is the fate of the one message, or, for many messages, how many have which fate; with `ids`,
-    `fates` has one for each message.
+    `mesh` is the guarantee between nodes: `safe`, or `flow` for messages that are stored here and passed on to the
+    other nodes of the mesh later. With `wait`, `fate` is the fate of the one message, or, for many messages, how many
+    have which fate; with `ids`, `fates` has one for each message.
     """
 
     count: int
@@ -84,6 +86,7 @@ class PublishedView(msgspec.Struct, omit_defaults=True):
     repeated: bool
     dead: int
     durable: bool
+    mesh: Mesh
     ids: list[str] | msgspec.UnsetType = msgspec.UNSET
     fate: FateWord | dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     fates: list[FateWord] | msgspec.UnsetType = msgspec.UNSET
@@ -92,7 +95,12 @@ class PublishedView(msgspec.Struct, omit_defaults=True):
 def published_view(published: Published, fates: Fates | None = None, *, ids: bool) -> PublishedView:
     """Return the answer to a publish, as a struct."""
     view = PublishedView(
-        len(published.offset), placed(published), published.repeated, published.dead, published.durable
+        len(published.offset),
+        placed(published),
+        published.repeated,
+        published.dead,
+        published.durable,
+        published.mesh,
     )
     if ids:
         view.ids = published.ids()

@@ -24,7 +24,7 @@ SubscriptionFields = fields_of(Subscription, "SubscriptionFields", {"topic", "na
 SubscriptionChanges = fields_of(Subscription, "SubscriptionChanges", {"topic", "name"}, PARTS)
 RetryConfig = shown(Retry, "RetryConfig")
 SubscriptionConfig = shown(Subscription, "SubscriptionConfig", {"retry": RetryConfig})
-FIXED = {"durable", "start", "start_offset", "start_ms", "acks", "key_order", "assignment"}
+FIXED = {"durable", "start", "start_offset", "start_ms", "acks", "key_order", "assignment", "peer", "peer_role"}
 
 
 class SubscriptionView(msgspec.Struct):

@@ -51,6 +51,8 @@ class Confirmed:
     """An earlier request of this producer had published the messages."""
     PLACED: Final = 0x04
     """Places follow, since the messages are not at consecutive offsets of one partition."""
+    FLOW: Final = 0x08
+    """The topic flows: the messages are on this node, which passes them on to other nodes later."""
 
 
 class PublishRequest(NamedTuple):

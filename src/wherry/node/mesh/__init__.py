@@ -1,0 +1,1 @@
+"""The links of a node to its peers in the mesh of `flow` topics."""

@@ -1,0 +1,167 @@
+"""A link to one peer: one connection of the native wire, as any client has it, with a stream for each shared topic.
+
+    dial ──► connected ──► a flow for each topic that both nodes have ──► the connection ends ──► a pause ──► dial
+                 │
+                 └─ the peer is none to connect to (this node itself, an eighth hub, the leaf of another): later again
+
+Nothing here decides which nodes are connected: that is `mesh/flow/links`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from wherry.broker.port.port import BrokerPort
+from wherry.client.link.backoff import Backoff
+from wherry.client.native.session import NativeSession
+from wherry.mesh.flow.links import MeshNode
+from wherry.model.errors import NotFound, WherryError
+from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, TopicAtNode
+from wherry.node.mesh.topic_flow import Backlog, TopicFlow, ask_topic, leave_topic
+
+LOOK_S = 1.0
+"""How often a link looks for topics that both nodes have by now."""
+
+REFUSED_S = 5.0
+
+_log = logging.getLogger("wherry.mesh")
+
+
+class Dialled(Protocol):
+    """A way to one peer."""
+
+    async def session(self) -> NativeSession:
+        """Return a new connection, or raise `Unavailable`."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+Judge = Callable[[MeshNode, str], str]
+"""Returns why a peer at an address is not to be connected to; empty if it is."""
+
+Greet = Callable[[NativeSession], Awaitable[None]]
+"""Called with each new connection to a peer that is to be connected to."""
+
+
+class PeerLink:
+    """The link to the node at one address."""
+
+    def __init__(
+        self,
+        broker: BrokerPort,
+        me: Callable[[], MeshNode],
+        url: str,
+        dial: Callable[[str], Dialled],
+        judge: Judge,
+        greet: Greet,
+        backlog: Backlog,
+    ) -> None:
+        self._broker, self._me, self.url, self._dial = broker, me, url, dial
+        self._judge, self._greet, self._backlog = judge, greet, backlog
+        self.peer: MeshNode | None = None
+        """The node at the address, once it was connected."""
+        self._session: NativeSession | None = None
+        self._state: LinkState = "connecting"
+        self._why = ""
+        self._figures: dict[str, FlowFigures] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages can come now."""
+        return self._state == "connected"
+
+    async def greet(self) -> None:
+        """Greet the peer again, if it is connected."""
+        if self._session is not None and self.is_connected:
+            await self._greet(self._session)
+
+    def view(self) -> LinkView:
+        """Return what is known of the link."""
+        peer = self.peer
+        name, role = (None, None) if peer is None else (peer.name, peer.role)
+        return LinkView(self.url, self._state, name, role, self._why, list(self._figures.values()))
+
+    async def run(self) -> None:
+        """Keep the link until this task is cancelled."""
+        backoff = Backoff()
+        while True:
+            is_refused = False
+            dialled = self._dial(self.url)
+            try:
+                is_refused = not await self._serve(await dialled.session(), backoff)
+                if not is_refused:
+                    self._why = "the connection was lost"
+            except WherryError as fault:
+                self._why = str(fault)
+            finally:
+                self._state, self._session = "refused" if is_refused else "connecting", None
+                with suppress(WherryError):
+                    await dialled.close()
+            if is_refused:
+                await asyncio.sleep(REFUSED_S)
+            else:
+                await backoff.pause()
+
+    async def _serve(self, session: NativeSession, backoff: Backoff) -> bool:
+        """Run flows until the session ends; return False if the peer is none to connect to."""
+        flows: dict[str, asyncio.Task[None]] = {}
+        lost = asyncio.ensure_future(asyncio.shield(session.lost))
+        try:
+            while not lost.done():
+                for topic in [each.name for each in self._broker.topics() if each.flows]:
+                    if topic in flows and not flows[topic].done():
+                        continue
+                    found = await self._ask(session, topic)
+                    if found is None:
+                        continue
+                    if not await self._is_welcome(session, found):
+                        return False
+                    backoff.reset()
+                    flows[topic] = self._start(session, topic)
+                await asyncio.wait([lost], timeout=LOOK_S)
+            return True
+        finally:
+            lost.cancel()
+            for flow in flows.values():
+                flow.cancel()
+            if flows:
+                await asyncio.wait(flows.values())
+
+    async def _ask(self, session: NativeSession, topic: str) -> TopicAtNode | None:
+        try:
+            return await ask_topic(session, topic)
+        except NotFound:
+            return None
+
+    async def _is_welcome(self, session: NativeSession, found: TopicAtNode) -> bool:
+        """Return whether the peer is one to connect to; greet it if it is new."""
+        peer = MeshNode(found.node, found.role, found.hub)
+        why = self._judge(peer, self.url)
+        if why:
+            self.peer, self._why = peer, why
+            return False
+        if self._state != "connected":
+            self.peer, self._state, self._why, self._session = peer, "connected", "", session
+            _log.info("connected to a peer", extra={"node": peer.name, "url": self.url, "role": peer.role})
+            await self._greet(session)
+        return True
+
+    def _start(self, session: NativeSession, topic: str) -> asyncio.Task[None]:
+        figures = self._figures.setdefault(topic, FlowFigures(topic))
+        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog)
+        return asyncio.create_task(self._run(flow, session, topic, figures), name=f"wherry mesh {topic}")
+
+    async def _run(self, flow: TopicFlow, session: NativeSession, topic: str, figures: FlowFigures) -> None:
+        """Run a flow; why it ended is shown, and it begins again with the next look."""
+        try:
+            await flow.run()
+        except WherryError as fault:
+            figures.last_fault = str(fault)
+            if not self._broker.has_topic(topic) and not session.is_closed:
+                with suppress(WherryError):
+                    await leave_topic(session, self._me(), topic)

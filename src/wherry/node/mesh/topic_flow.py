@@ -1,0 +1,234 @@
+"""One topic over one link: subscribes at the peer, and publishes what comes in the own topic.
+
+    SUBSCRIBE ──► DELIVER ──► take what is to come by this link ──► publish with its origin ──► on disk ──► ack
+
+A message is acked at the peer once it is on disk here. What comes twice, because an ack was lost, is dropped by the
+core. So the peer keeps what this node has not stored, up to the bound of the subscription; beyond it the subscription
+is cut off like that of any client. Then this node subscribes again, and counts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from wherry.broker.port.port import BrokerPort
+from wherry.client.batch import Batch
+from wherry.client.link.backoff import Backoff
+from wherry.client.link.errors import error_of
+from wherry.client.link.transport import ClientRequest
+from wherry.client.native.session import NativeSession
+from wherry.client.native.stream import ClientStream
+from wherry.client.requests import SubscriptionRequests, parsed, path
+from wherry.mesh.flow.links import MeshNode
+from wherry.mesh.flow.passing import PassedOn, Source, take
+from wherry.model.calls.publish import PublishOptions
+from wherry.model.errors import (
+    CutOff,
+    DuplicateId,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    StaleLease,
+    TooLarge,
+    WherryError,
+)
+from wherry.node.mesh.calling import SessionCaller
+from wherry.node.mesh.figures import FlowFigures, TopicAtNode
+from wherry.wire.native.codec.documents import SubscribeTerms
+
+CREDIT = 4_000
+"""Messages under way, or waiting here to be stored, at most."""
+
+LEASE_MS = 60_000
+
+SUBSCRIPTIONS = ("mesh.", "mesh-leaf.")
+"""What the subscriptions of hubs and of leaves begin with, at their peers."""
+
+_log = logging.getLogger("wherry.mesh")
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """How much a peer keeps for this node of each topic before it cuts the subscription off."""
+
+    messages: int = 1_000_000
+    bytes: int = 1 << 30
+
+
+class TopicFlow:
+    """The flow of one topic from one peer, while a session lasts."""
+
+    def __init__(
+        self,
+        broker: BrokerPort,
+        me: MeshNode,
+        session: NativeSession,
+        topic: str,
+        figures: FlowFigures,
+        backlog: Backlog,
+    ) -> None:
+        self._broker, self._me, self._session = broker, me, session
+        self._caller = SessionCaller(session)
+        self._topic, self._figures, self._backlog = topic, figures, backlog
+        self._arrived: deque[Batch] = deque()
+        """Deliveries that are not stored yet; the credit bounds them."""
+        self._has_arrived: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Read the topic until the session ends, or raise why it cannot be read."""
+        before = await ask_topic(self._session, self._topic)
+        stream = ClientStream(self._session, SubscriptionRequests(self._caller, self._topic, self._name), self._take)
+        stream.subscribe(self._terms())
+        try:
+            await stream.opened
+            found = await ask_topic(self._session, self._topic)
+            if found != before:  # it was made anew meanwhile: whose offsets the messages have is not known
+                return
+            peer = MeshNode(found.node, found.role, found.hub)
+            await self._pump(stream, Source(peer, found.run, self._topic))
+        except CutOff as fault:
+            self._figures.cut_offs += 1
+            _log.warning("a peer dropped the backlog for this node", extra={"topic": self._topic, "why": str(fault)})
+            raise
+        finally:
+            await stream.cancel()
+
+    @property
+    def _name(self) -> str:
+        """The name of the subscription at the peer; a node in another role gets other messages."""
+        return subscription_of(self._me.name, self._me.role)
+
+    def _terms(self) -> SubscribeTerms:
+        create = peer_terms(self._me, self._backlog)
+        return SubscribeTerms(topic=self._topic, subscription=self._name, credit=CREDIT, create=create)
+
+    def _take(self, batch: Batch, size: int) -> None:
+        self._arrived.append(batch)
+        if self._has_arrived is not None and not self._has_arrived.done():
+            self._has_arrived.set_result(None)
+
+    async def _pump(self, stream: ClientStream, source: Source) -> None:
+        """Store what arrives, and ack it without waiting for the answer: a far peer would give one delivery a trip."""
+        acking: set[asyncio.Task[None]] = set()
+        try:
+            while (first := await self._next(stream)) is not None:
+                batches = [first]
+                while self._arrived and self._arrived[0].data.schema == first.data.schema:
+                    batches.append(self._arrived.popleft())
+                taken = take(self._me, source, _joined(batches))
+                self._figures.left_out += taken.left_out
+                for part in taken.parts:
+                    await self._store(part)
+                for batch in batches:
+                    task = asyncio.create_task(self._ack(stream, batch), name="wherry mesh ack")
+                    acking.add(task)  # as many as the credit allows
+                    task.add_done_callback(acking.discard)
+        finally:
+            for task in acking:
+                task.cancel()
+
+    async def _ack(self, stream: ClientStream, batch: Batch) -> None:
+        """Ack a delivery that is stored, and let the peer send as many messages more."""
+        try:
+            await stream.settle("ack", batch.leases())
+        except StaleLease:
+            pass  # they come again, and are dropped as repeats
+        except WherryError as fault:
+            self._figures.last_fault = str(fault)  # the stream has ended, or ends with its connection
+            return
+        if not stream.is_over and not self._session.is_closed:
+            stream.grant(batch.count)
+
+    async def _next(self, stream: ClientStream) -> Batch | None:
+        """Return the next delivery; None at the end of the stream, or raise why the stream ended."""
+        while not self._arrived:
+            if stream.left.done():
+                if stream.ended.done() and (fault := stream.ended.result()) is not None:
+                    raise fault
+                return None
+            self._has_arrived = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._has_arrived, stream.left], return_when=asyncio.FIRST_COMPLETED)
+        return self._arrived.popleft()
+
+    async def _store(self, part: PassedOn) -> None:
+        """Publish messages of one origin; wait while there is no room, and leave out what can never be stored."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._publish(part)
+                return
+            except (InvalidInput, TooLarge, DuplicateId) as fault:
+                await self._store_singly(part, fault)
+                return
+            except LimitReached as fault:
+                self._figures.last_fault = str(fault)
+                if self._session.is_closed:
+                    raise
+                await backoff.pause()
+
+    async def _store_singly(self, part: PassedOn, fault: WherryError) -> None:
+        """Store the messages one by one, without the one that cannot be stored."""
+        count = part.messages.num_rows
+        if count == 1:
+            self._figures.refused += 1
+            self._figures.last_fault = str(fault)
+            _log.warning("a message of a peer cannot be stored", extra={"topic": self._topic, "why": str(fault)})
+            return
+        for row in range(count):
+            await self._store(PassedOn(part.messages.slice(row, 1), part.origin.part(row, row + 1)))
+
+    async def _publish(self, part: PassedOn) -> None:
+        partition = part.origin.place.partition % self._broker.topic(self._topic).partitions
+        options = PublishOptions(partition=partition, origin=part.origin)
+        published = await self._broker.publish(self._topic, part.messages, options)
+        self._figures.stored += len(published)
+        self._figures.repeated += part.messages.num_rows - len(published)
+
+
+def _joined(batches: list[Batch]) -> pa.RecordBatch:
+    """Return deliveries with the same columns as one batch."""
+    if len(batches) == 1:
+        return batches[0].data
+    return pa.Table.from_batches([batch.data for batch in batches]).combine_chunks().to_batches()[0]
+
+
+def peer_terms(me: MeshNode, backlog: Backlog) -> dict[str, Any]:
+    """Return the terms of the subscription of a node at a peer."""
+    return {
+        "peer": me.name,
+        "peer_role": me.role,
+        "start": "earliest",
+        # One reader at a time, and what failed comes first: else an earlier message could come behind a later one.
+        "assignment": "exclusive",
+        "retry": {"attempts": None, "first_ms": 0, "factor": 1.0, "cap_ms": 0, "jitter": 0.0},
+        "lease_ms": LEASE_MS,
+        "buffer_messages": backlog.messages,
+        "buffer_bytes": backlog.bytes,
+    }
+
+
+def subscription_of(node: str, role: str) -> str:
+    """Return the name of the subscriptions of a node at its peers."""
+    return SUBSCRIPTIONS[role == "leaf"] + node
+
+
+async def ask_topic(session: NativeSession, topic: str) -> TopicAtNode:
+    """Return what a peer says of a topic; raise `NotFound` if it has none that flows."""
+    answer = await session.call(ClientRequest("GET", path("topics", topic, "mesh")))
+    if not answer.ok:
+        raise error_of(answer)
+    return parsed(answer, TopicAtNode)
+
+
+async def leave_topic(session: NativeSession, me: MeshNode, topic: str) -> None:
+    """Delete the subscription of this node at a peer: the topic is not here any more."""
+    answer = await session.call(
+        ClientRequest("DELETE", path("topics", topic, "subscriptions", subscription_of(me.name, me.role)))
+    )
+    if not answer.ok and not isinstance(error_of(answer), NotFound):
+        raise error_of(answer)
