@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from wherry.model.errors import WherryError
 from wherry.service.lost.log import LOGGER, LostLog
@@ -49,6 +50,7 @@ class Resending:
         self._log, self._send, self._is_there = log, send, is_there
         self._schedule = Schedule()
         self._woken = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
         log.watch(self._kept)
 
     def changed(self, service: str) -> None:
@@ -61,18 +63,31 @@ class Resending:
         """Send calls again until this is cancelled; begin with those that an earlier process kept."""
         while not await self._safely(self._load):
             continue
-        while True:
-            self._woken.clear()
-            due = self._schedule.due(self._now(), self._is_there, UNDER_WAY_MAX)
-            if due:
-                await asyncio.gather(*(self._safely(self._again, name) for name in due))
-                continue
-            at = self._schedule.next_at(self._is_there)
-            try:
-                async with asyncio.timeout(None if at is None else max(0.0, at - self._now())):
-                    await self._woken.wait()
-            except TimeoutError:
-                continue
+        try:
+            while True:
+                self._woken.clear()
+                self._begin()
+                is_full = len(self._under_way) >= UNDER_WAY_MAX
+                at = None if is_full else self._schedule.next_at(self._is_there)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if at is None else max(0.0, at - self._now())):
+                        await self._woken.wait()
+        finally:
+            for task in self._under_way:
+                task.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _begin(self) -> None:
+        """Begin what is due; one that takes long holds up no other."""
+        for name in self._schedule.due(self._now(), self._is_there, UNDER_WAY_MAX - len(self._under_way)):
+            self._schedule.begin(name)
+            task = asyncio.create_task(self._again(name))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._woken.set()
 
     async def _load(self) -> None:
         async for call in self._log.calls():
@@ -80,10 +95,12 @@ class Resending:
                 self._schedule.add(call.name, call.service, self._now(), random.random())
 
     async def _again(self, name: str) -> None:
+        await self._safely(self._send_again, name)
+        self._schedule.failed(name, self._now(), random.random())
+
+    async def _send_again(self, name: str) -> None:
         if await self._log.resend(name, self._in_time):
             self._schedule.remove(name)
-        else:
-            self._schedule.failed(name, self._now(), random.random())
 
     async def _in_time(self, call: LostCall) -> None:
         async with asyncio.timeout(SEND_S_MAX):

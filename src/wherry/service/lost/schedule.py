@@ -19,13 +19,14 @@ SPREAD_S = 1.0
 class _Kept:
     """A call that is to be sent again."""
 
-    __slots__ = ("due", "failures", "service", "tried")
+    __slots__ = ("due", "failures", "is_under_way", "service", "tried")
 
     def __init__(self, service: str, now: float) -> None:
         self.service = service
         self.failures = 0
         self.tried = now
         self.due = now
+        self.is_under_way = False
 
 
 class Schedule:
@@ -46,6 +47,10 @@ class Schedule:
             self._kept[name] = _Kept(service, now)
             self.failed(name, now, chance)
 
+    def begin(self, name: str) -> None:
+        """Note that a call is being sent: it is not due until that has failed."""
+        self._kept[name].is_under_way = True
+
     def remove(self, name: str) -> None:
         """Remove a call that was answered, or dropped."""
         self._kept.pop(name, None)
@@ -55,6 +60,7 @@ class Schedule:
         kept = self._kept.get(name)
         if kept is None:
             return
+        kept.is_under_way = False
         pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(32, kept.failures))
         kept.failures += 1
         kept.tried = now
@@ -68,9 +74,14 @@ class Schedule:
 
     def due(self, now: float, is_there: Callable[[str], bool], most: int) -> list[str]:
         """Return the names of calls that are to be sent now, those that waited longest first."""
-        found = [(kept.due, name) for name, kept in self._kept.items() if kept.due <= now and is_there(kept.service)]
+        found = [
+            (kept.due, name)
+            for name, kept in self._kept.items()
+            if kept.due <= now and not kept.is_under_way and is_there(kept.service)
+        ]
         return [name for _, name in sorted(found)[:most]]
 
     def next_at(self, is_there: Callable[[str], bool]) -> float | None:
         """Return when the next call is due; None if there is none whose service is there."""
-        return min((kept.due for kept in self._kept.values() if is_there(kept.service)), default=None)
+        waiting = (kept.due for kept in self._kept.values() if not kept.is_under_way and is_there(kept.service))
+        return min(waiting, default=None)

@@ -72,3 +72,14 @@ def test_a_call_that_is_done_is_forgotten():
     schedule.failed("c", 1.0, 0.5)
     assert len(schedule) == 0
     assert "c" not in schedule
+
+
+def test_a_call_under_way_is_not_due_until_it_failed():
+    schedule = Schedule()
+    schedule.add("c", "billing", 0.0, 0.0)
+    schedule.begin("c")
+    schedule.came("billing", 100.0, 0.0)
+    assert schedule.due(1_000.0, there, 8) == []
+    assert schedule.next_at(there) is None
+    schedule.failed("c", 1_000.0, 1.0)
+    assert schedule.next_at(there) == 1_000.0 + 2 * PAUSE_S
