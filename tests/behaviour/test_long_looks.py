@@ -180,6 +180,6 @@ def test_ids_of_many_messages_are_those_of_few(count: int, monkeypatch: pytest.M
         answer = await found.good("POST /v1/topics/jobs/messages?partition=0", [{"payload": ""}] * count)
         assert (answer["count"], answer["ids"]) == (count, [f"0-{number + 3}" for number in range(count)])
         assert max(made) <= IDS_MAX
-        assert list(answer) == ["count", "placed", "repeated", "dead", "durable", "ids"]
+        assert list(answer) == ["count", "placed", "repeated", "dead", "durable", "mesh", "ids"]
 
     run(test, monkeypatch)
