@@ -1,4 +1,4 @@
-"""Take the pictures of the page of services, of a peer that is called meanwhile.
+"""Take the picture of the page of services, of a peer that is called meanwhile.
 
 python -m tests.console.shoot_services docs/images
 """
@@ -70,28 +70,25 @@ async def callers(peer: wherry.Peer) -> None:
 
 
 async def main(home: Path, warm_s: float) -> None:
-    """Call for a while, then take each picture."""
+    """Call for a while, then take the picture."""
     async with wherry.peer(provides=[billing, mails]) as peer, async_playwright() as play:
         for _ in range(3):
             await peer.call("billing.refund", Order([1]))
         calling = asyncio.create_task(callers(peer))
         browser = await play.chromium.launch(executable_path=chromium(), args=FLAGS, headless=True)
-        light = await browser.new_page(viewport={"width": 1360, "height": 1060}, locale="en-GB")
-        dark = await browser.new_page(viewport={"width": 1360, "height": 1060}, locale="en-GB", color_scheme="dark")
-        for page in (light, dark):
-            await page.goto(f"{peer.url}/services")
+        page = await browser.new_page(viewport={"width": 1360, "height": 910}, locale="en-GB")
+        await page.goto(f"{peer.url}/services")
         await asyncio.sleep(warm_s)
-        await light.get_by_role("button", name="Pause billing.refund").click()
+        await page.get_by_role("button", name="Pause billing.refund").click()
         await asyncio.sleep(7)
-        for page, name in ((light, "light"), (dark, "dark")):
-            await page.screenshot(path=home / f"services-{name}.png")
+        await page.screenshot(path=home / "services-page.png")
         calling.cancel()
         await browser.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("home", type=Path, nargs="?", default=Path("docs/images"), help="where they go (docs/images)")
-    parser.add_argument("--warm-s", type=float, default=75, help="calls before the first, for full charts (75)")
+    parser.add_argument("home", type=Path, nargs="?", default=Path("docs/images"), help="where it goes (docs/images)")
+    parser.add_argument("--warm-s", type=float, default=75, help="calls before it, for full charts (75)")
     given = parser.parse_args()
     asyncio.run(main(given.home, given.warm_s))

@@ -11,7 +11,7 @@ import pytest
 from tests.behaviour.web import Web, web
 from tests.console.conftest import folder
 
-BYTES_MAX = {"index.html": 170_000, "services.html": 80_000}
+BYTES_MAX = {"index.html": 170_000, "services/index.html": 80_000}
 """What a page loads at most, with its style."""
 
 
@@ -54,7 +54,7 @@ def test_nothing_else_is_served():
         for name in (
             "none.js",
             "index.html",
-            "services.html",
+            "services/index.html",
             "..%2F__init__.py",
             "..%2Fconsole%2Fstart.js",
             "%2Fetc%2Fpasswd",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.console.asking import ask
 from tests.console.conftest import Opening
@@ -206,7 +206,7 @@ def test_a_token_is_asked_for_and_forgotten(opened: Opening):
     def authorize(token: str, service: str, method: str) -> str:
         if token not in ("open sesame", "for calls"):
             raise Unauthorized("this token is not known here")
-        if token == "for calls" and method == "*":
+        if method == "*" and (token == "for calls" or service == "quiet"):
             raise Forbidden("the caller", "inspect", service)
         return token
 
@@ -223,6 +223,8 @@ def test_a_token_is_asked_for_and_forgotten(opened: Opening):
         box.get_by_label("Token").fill("open sesame")
         box.get_by_role("button", name="Sign in").click()
         expect(page.locator(".status")).to_have_text("live")
+        expect(page.get_by_role("region", name="shop")).to_be_visible()
+        expect(page.get_by_role("region", name="quiet")).to_have_count(0)
         page.get_by_role("button", name="Pause shop.total", exact=True).click()
         expect(cell(method_row(page, "total"), "State")).to_have_text("paused")
         page.reload()
@@ -243,6 +245,46 @@ def test_the_page_comes_back_when_nothing_answered(provider: tuple[SyncPeer, Hel
     expect(page.locator("body")).to_have_class("stale")
     page.unroute("**/services")
     expect(page.locator(".status")).to_have_text("live")
+
+
+def test_a_process_that_is_silent_is_lost(provider: tuple[SyncPeer, Held], opened: Opening):
+    peer, _ = provider
+    page = opened(peer.url, path="/services", quiet=False)
+    page.clock.install()
+    page.reload()
+    expect(page.locator(".status")).to_have_text("live")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/services", hold)
+    while not held:
+        page.clock.run_for(1_000)
+    expect(page.locator(".status")).to_have_text("live")
+    page.clock.run_for(10_000)
+    expect(page.locator(".status")).to_have_text("reconnecting …")
+    page.unroute("**/services")
+    page.clock.run_for(10_000)
+    expect(page.locator(".status")).to_have_text("live")
+
+
+def test_a_hidden_page_asks_nothing(provider: tuple[SyncPeer, Held], opened: Opening):
+    peer, _ = provider
+    page = opened(peer.url, path="/services")
+    page.clock.install()
+    page.reload()
+    expect(page.locator(".status")).to_have_text("live")
+    page.evaluate("() => Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    peer.call("shop.total", Order([1]))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for _ in range(10):  # an answer may still be on its way, and nothing is asked after it
+        page.clock.run_for(2_000)
+        page.evaluate("() => fetch('/console/style.css').then((answer) => answer.text())")
+    assert sum(url.endswith("/services") for url in asked) <= 1
+    page.evaluate("() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')); }")
+    expect(cell(method_row(page, "total"), "Calls")).to_have_text("1 answered")
 
 
 @pytest.mark.parametrize("width", [375, 1280])
@@ -280,7 +322,7 @@ def test_a_browser_gets_the_page_and_programs_the_list(provider: tuple[SyncPeer,
     browsers = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
     status, headers, body = got(peer.url, "/services", Accept=browsers)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert b'src="/console/services.js"' in body
+    assert b'src="/console/services/start.js"' in body
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -289,10 +331,10 @@ def test_a_browser_gets_the_page_and_programs_the_list(provider: tuple[SyncPeer,
         assert listed["content-type"] == "application/json", accept
         assert listed["vary"] == headers["vary"] == "Accept"
     assert got(peer.url, "/services")[1]["content-type"] == "application/json"
-    script = got(peer.url, "/console/services.js")
+    script = got(peer.url, "/console/services/start.js")
     assert (script[0], script[1]["content-security-policy"]) == (200, policy)
-    for path in ("/console", "/console/services.html", "/console/..%2F__init__.py", "/console/pages/none.js"):
+    for path in ("/console", "/console/services/index.html", "/console/..%2F__init__.py", "/console/pages/none.js"):
         assert got(peer.url, path)[0] == 404, path
     for name, value in (("Origin", "http://evil.example"), ("Host", "evil.example"), ("Sec_Fetch_Site", "cross-site")):
         assert got(peer.url, "/services", Accept=browsers, **{name: value})[0] == 403, name
-        assert got(peer.url, "/console/services.js", **{name: value})[0] == 403, name
+        assert got(peer.url, "/console/services/start.js", **{name: value})[0] == 403, name

@@ -22,7 +22,7 @@ export function signIn({ title, hint, label, placeholder, check, done }, why) {
       await check();
       accepted = true;
       shown.close();
-    } catch (fault) { setKey(before); setText(notice, fault.message); token.select(); }
+    } catch (fault) { setKey(before); setText(notice, fault.name === "AbortError" ? "No answer came." : fault.message); token.select(); }
   };
   const shown = dialog(title, () => h("form", { class: "login", onsubmit: submit }, h("p", {}, hint), field(label, token), notice, h("footer", {}, h("button", { type: "submit", class: "primary" }, "Sign in"))), {
     onclose: () => { asking = false; if (accepted) done(); else signIn({ title, hint, label, placeholder, check, done }); },

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from wherry.model.errors import NotFound
+from wherry.model.errors import Forbidden, NotFound
 from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.control import CONTROL
 from wherry.service.providing.host import Host
@@ -87,13 +87,23 @@ RestRequest = Call[RestApp]
 
 @ENDPOINTS.add("GET", "/services", "none", answers={200: {JSON: ServiceListView, HTML: None}})
 async def list_services(call: RestRequest) -> Answer:
-    """List the services of this process; a browser gets a page, which asks for the list by itself."""
+    """List the services of this process that the caller may inspect; 403 if that is none of them.
+
+    A browser gets a page, which asks for the list by itself.
+    """
     if accepted(call.request.headers.get("accept", ""), (JSON, HTML)) == HTML:
         return console.page(console.SERVICES_PAGE, VARY)
     app = call.service
-    for name in app.host.services:
-        await app.check(call.request, name)
-    views = [view_of(each) for each in app.host.services.values()]
+    views, refused = [], None
+    for name, each in list(app.host.services.items()):
+        try:
+            await app.check(call.request, name)
+        except Forbidden as fault:
+            refused = fault
+        else:
+            views.append(view_of(each))
+    if refused is not None and not views:
+        raise refused
     return json_response(ServiceListView(instance=app.host.instance_id, services=views), headers=[VARY])
 
 

@@ -27,8 +27,7 @@ FILES: Final = EndpointGroup("system")
 
 FOLDER = Path(__file__).parents[3] / "console"
 PAGE = "index.html"
-SERVICES_PAGE: Final = "services.html"
-PAGES = "pages"
+SERVICES_PAGE: Final = "services/index.html"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 POLICY = (
@@ -57,10 +56,10 @@ async def console_file(call: Call[Any]) -> Answer:
     return _file(call["file"])
 
 
-@FILES.add("GET", "/console/pages/{file}", "none", gives=(TYPES[".js"],), answers={200: (TYPES[".js"],)})
+@FILES.add("GET", "/console/{folder}/{file}", "none", gives=(TYPES[".js"],), answers={200: (TYPES[".js"],)})
 async def console_page(call: Call[Any]) -> Answer:
     """Get the module of a page of the web console."""
-    return _file(f"{PAGES}/{call['file']}")
+    return _file(f"{call['folder']}/{call['file']}")
 
 
 def page(name: str, *more: Header) -> Response:
@@ -78,5 +77,5 @@ def _file(name: str) -> Response:
 @cache
 def _files() -> dict[str, bytes]:
     """Read the files once, by their paths in the folder: a name that is not there cannot be requested."""
-    found = [*FOLDER.iterdir(), *(FOLDER / PAGES).iterdir()]
-    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(found) if path.is_file()}
+    found = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in found}

@@ -1,12 +1,12 @@
 // The page of the services of one process, served at its own port: frame, sign-in, and one request a second for all that it shows.
 
-import { get, key, onLocked, setKey } from "./api.js";
-import { h, icon, put, setText } from "./dom.js";
-import { servicesView } from "./pages/services.js";
-import { toast } from "./parts.js";
-import { addSample, forget, history } from "./service-history.js";
-import { signIn } from "./sign-in.js";
-import { themeSwitch } from "./theme.js";
+import { get, key, onLocked, setKey } from "../api.js";
+import { h, icon, put, setText } from "../dom.js";
+import { servicesView } from "./view.js";
+import { toast } from "../parts.js";
+import { addSample, forget, history } from "./history.js";
+import { signIn } from "../sign-in.js";
+import { themeSwitch } from "../theme.js";
 
 const PAUSE_MS = 1_000, PAUSE_MS_MAX = 5_000;
 const SILENT_MS = 10_000; // a request without an answer for so long counts as lost: the process may be stopped
@@ -40,6 +40,14 @@ function refresh() { wake(); }
 
 // -------------------------------------------------------------------------------------------------------- the loop
 
+/** Ask for all services; without an answer in time it is given up. */
+async function ask(signal) {
+  const silent = new AbortController(), timer = setTimeout(() => silent.abort(), SILENT_MS);
+  try {
+    return await get("/services", { quiet: true, headers: { Accept: "application/json" }, signal: AbortSignal.any([signal, silent.signal]) });
+  } finally { clearTimeout(timer); }
+}
+
 let ending = null, wake = () => {};
 /** Ask, show and wait, until the sign-in ends it. A page that nobody sees asks nothing. */
 async function follow() {
@@ -50,7 +58,7 @@ async function follow() {
     let again = false;
     const woken = new Promise((done) => (wake = () => { again = true; done(); }));
     try {
-      const found = await get("/services", { quiet: true, headers: { Accept: "application/json" }, signal: AbortSignal.any([mine.signal, AbortSignal.timeout(SILENT_MS)]) });
+      const found = await ask(mine.signal);
       if (mine.signal.aborted) return;
       if (again) continue;
       show(found);
@@ -88,7 +96,7 @@ function askForToken(why) {
   signIn({
     title: "These services ask for a token", label: "Token", placeholder: "",
     hint: ["It needs the right to inspect and control these services. It is kept in this tab until you close it, and sent as a header."],
-    check: () => get("/services", { quiet: true, headers: { Accept: "application/json" } }),
+    check: () => ask(new AbortController().signal),
     done: follow,
   }, why);
 }

@@ -5,7 +5,7 @@ import { lineChart, sparkline } from "../charts.js";
 import { h, put, setText } from "../dom.js";
 import { count, plural, rate, seconds, seg, short } from "../format.js";
 import { attempt, badge, button, confirmed, dialog, empty, field, input, liveTable, page, toast } from "../parts.js";
-import { nameOf } from "../service-history.js";
+import { nameOf } from "./history.js";
 
 const TILES = [
   ["Open methods", (t) => `${count(t.open)} of ${count(t.methods)}`, (t) => t.open < t.methods],
