@@ -143,6 +143,10 @@ def test_a_method_is_paused_and_resumed(provider: tuple[SyncPeer, Held], opened:
     expect(cell(row, "State")).to_have_text("open")
     assert peer.call("shop.total", Order([1, 2])) == 3
     expect(cell(row, "Calls")).to_have_text("1 answered · 1 refused")
+    page.get_by_role("button", name="Pause shop.total", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(cell(row, "State")).to_have_text("paused")
+    expect(page.get_by_role("button", name="Resume shop.total", exact=True)).to_be_focused()
 
 
 @pytest.mark.rows("P2")
@@ -164,8 +168,10 @@ def test_a_service_is_drained_paused_and_resumed_as_a_whole(provider: tuple[Sync
     page.get_by_role("button", name="Resume shop", exact=True).click()
     expect(state).to_have_text("open")
     assert peer.call("shop.total", Order([4])) == 4
-    page.get_by_role("button", name="Pause shop", exact=True).click()
+    page.get_by_role("button", name="Pause shop", exact=True).focus()
+    page.keyboard.press("Enter")
     expect(state).to_have_text("paused")
+    expect(page.get_by_role("button", name="Resume shop", exact=True)).to_be_focused()
     expect(cell(method_row(page, "slow"), "State")).to_have_text("paused")
     page.get_by_role("button", name="Resume shop", exact=True).click()
     expect(state).to_have_text("open")
@@ -204,9 +210,9 @@ def test_limits_are_changed_and_bad_ones_name_their_field(provider: tuple[SyncPe
 @pytest.mark.rows("P2")
 def test_a_token_is_asked_for_and_forgotten(opened: Opening):
     def authorize(token: str, service: str, method: str) -> str:
-        if token not in ("open sesame", "for calls"):
+        if token not in ("open-sesame", "for-calls"):
             raise Unauthorized("this token is not known here")
-        if method == "*" and (token == "for calls" or service == "quiet"):
+        if method == "*" and (token == "for-calls" or service == "quiet"):
             raise Forbidden("the caller", "inspect", service)
         return token
 
@@ -216,11 +222,15 @@ def test_a_token_is_asked_for_and_forgotten(opened: Opening):
         page.on("request", lambda request: asked.append(request.url))
         box = page.get_by_role("dialog", name="These services ask for a token")
         expect(page.locator(".status")).to_have_text("locked")
-        for bad, text in (("wrong", "this token is not known here"), ("for calls", "lacks the right to inspect")):
+        for bad, text in (
+            ("schlüssel €", "Token: only visible ASCII"),
+            ("wrong", "this token is not known here"),
+            ("for-calls", "lacks the right to inspect"),
+        ):
             box.get_by_label("Token").fill(bad)
             box.get_by_role("button", name="Sign in").click()
             expect(box.get_by_role("alert")).to_contain_text(text)
-        box.get_by_label("Token").fill("open sesame")
+        box.get_by_label("Token").fill("open-sesame")
         box.get_by_role("button", name="Sign in").click()
         expect(page.locator(".status")).to_have_text("live")
         expect(page.get_by_role("region", name="shop")).to_be_visible()

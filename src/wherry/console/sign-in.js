@@ -16,8 +16,9 @@ export function signIn({ title, hint, label, placeholder, check, done }, why) {
   const notice = h("p", { class: "bad-text", role: "alert" }, key() && why ? why.message : "");
   const submit = async (event) => {
     event.preventDefault();
-    const before = key();
-    setKey(token.value.trim());
+    const before = key(), given = token.value.trim();
+    if (!/^[!-~]+$/.test(given)) return setText(notice, `${label}: only visible ASCII characters are allowed.`); // a header takes no others
+    setKey(given);
     try {
       await check();
       accepted = true;

@@ -2,11 +2,11 @@
 
 import { get, key, onLocked, setKey } from "../api.js";
 import { h, icon, put, setText } from "../dom.js";
-import { servicesView } from "./view.js";
 import { toast } from "../parts.js";
-import { addSample, forget, history } from "./history.js";
 import { signIn } from "../sign-in.js";
 import { themeSwitch } from "../theme.js";
+import { addSample, forget, history } from "./history.js";
+import { servicesView } from "./view.js";
 
 const PAUSE_MS = 1_000, PAUSE_MS_MAX = 5_000;
 const SILENT_MS = 10_000; // a request without an answer for so long counts as lost: the process may be stopped
@@ -61,7 +61,7 @@ async function follow() {
       const found = await ask(mine.signal);
       if (mine.signal.aborted) return;
       if (again) continue;
-      show(found);
+      try { show(found); } catch (fault) { reportError(fault); } // a fault of the page is not one of the process
       pause = PAUSE_MS;
     } catch (fault) {
       if (mine.signal.aborted) return;

@@ -87,9 +87,11 @@ function serviceSection(name, refresh) {
       const paused = service.methods.filter((each) => each.paused).length;
       showState(state, service.draining ? "draining" : paused === service.methods.length ? "paused" : paused ? "partly paused" : "open");
       setText(load, `${count(service.running)} of ${count(service.max_concurrent)} running, ${count(service.waiting)} waiting`);
+      const focused = document.activeElement;
       pause.hidden = paused === service.methods.length;
       resume.hidden = !paused && !service.draining;
       drain.hidden = service.draining;
+      if (focused.hidden && [pause, resume, drain].includes(focused)) (resume.hidden ? pause : resume).focus(); // not to the top of the page
       table.update(service.methods);
     },
   };
