@@ -90,7 +90,7 @@ GOOD = [
     Good("GET /wherry.d.ts", "/wherry.d.ts"),
     Good("GET /console", "/console"),
     Good("GET /console/{file}", "/console/start.js"),
-    Good("GET /console/pages/{file}", "/console/pages/topics.js"),
+    Good("GET /console/{folder}/{file}", "/console/pages/topics.js"),
 ]
 
 

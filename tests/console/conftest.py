@@ -36,7 +36,15 @@ def opened(browser: Browser) -> Iterator[Opening]:  # noqa: F811
         faults.append(f"alert: {shown.message}")
         shown.dismiss()
 
-    def open_page(url: str, place: str = "", *, quiet: bool = True, width: int = 1280, scheme: str = "light") -> Page:
+    def open_page(
+        url: str,
+        place: str = "",
+        *,
+        path: str = "/console",
+        quiet: bool = True,
+        width: int = 1280,
+        scheme: str = "light",
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme="dark" if scheme == "dark" else "light",
@@ -50,7 +58,7 @@ def opened(browser: Browser) -> Iterator[Opening]:  # noqa: F811
         if quiet:
             page.on("console", lambda entry: faults.append(f"log: {entry.text}") if entry.type == "error" else None)
         page.on("dialog", alerted)
-        page.goto(f"{url}/console#/{place}")
+        page.goto(f"{url}{path}#/{place}")
         return page
 
     yield open_page

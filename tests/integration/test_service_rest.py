@@ -15,7 +15,7 @@ import pytest
 from tests.integration.services import Gate, Listed, Order, Total, calling, counts, host_of, run, shop, until
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.service.outcomes import RefusalCode, Refused
-from wherry.service.peer import Trust
+from wherry.service.peer import Trust, peer
 from wherry.service.service import Service
 from wherry.service.sync import peer_sync
 
@@ -176,6 +176,34 @@ def test_rights_hold_for_requests_too_and_to_control_is_a_right_of_its_own():
                 shown = await ask(provider.url, "GET", "/services/shop", None, headers)
                 paused = await ask(provider.url, "POST", "/services/shop/control/resume", b"{}", headers)
                 assert (call[0], shown[0], paused[0]) == expected
+
+    run(main())
+
+
+@pytest.mark.rows("P2")
+def test_the_list_has_the_services_that_its_caller_may_inspect():
+    rights = {"both": ("shop", "bank"), "one": ("bank",), "no": ()}
+
+    async def authorize(token, service, method):
+        if token not in rights:
+            raise Unauthorized("the token is not known")
+        if service not in rights[token]:
+            raise Forbidden(token, "inspect", service)
+        return token
+
+    bank = Service("bank")
+
+    @bank.method
+    async def pay() -> None:
+        return None
+
+    async def main():
+        async with peer(provides=[shop(), bank], trust=Trust(authorize=authorize)) as provider:
+            for token, names in rights.items():
+                status, found = await ask(provider.url, "GET", "/services", None, {"Authorization": f"Bearer {token}"})
+                assert status == (200 if names else 403)
+                assert tuple(each["service"] for each in found.get("services", ())) == names
+            assert (await ask(provider.url, "GET", "/services"))[0] == 401
 
     run(main())
 

@@ -46,7 +46,7 @@ async function ask(method, path, body, more = {}) {
     answer = await fetch(path, init);
   } catch (fault) {
     if (fault.name === "AbortError") throw fault;
-    throw new Problem(0, { detail: "The broker cannot be reached. Is it running?" });
+    throw new Problem(0, { detail: "Nothing answers at this address. Is the process running?" });
   }
   if (!answer.ok) {
     const problem = new Problem(answer.status, await answer.json().catch(() => ({})));

@@ -12,8 +12,9 @@ export function toast(text, bad = false) {
   setTimeout(() => el.remove(), bad ? 12_000 : 5_000);
 }
 
-/** Run the work of a button: it cannot be pressed twice meanwhile, and an error is shown as a toast. */
+/** Run the work of a button: it cannot be pressed twice meanwhile, keeps the focus, and an error is shown as a toast. */
 export async function attempt(button, work) {
+  const focused = button && document.activeElement === button;
   if (button) button.disabled = true;
   try {
     return await work();
@@ -22,6 +23,7 @@ export async function attempt(button, work) {
     return undefined;
   } finally {
     if (button) button.disabled = false;
+    if (focused && document.activeElement === document.body) button.focus({ preventScroll: true }); // it was lost while disabled
   }
 }
 

@@ -4,7 +4,7 @@ import { get, key, onLocked, setDraft, setKey } from "./api.js";
 import { h, icon, put, setText } from "./dom.js";
 import { zone } from "./format.js";
 import { follow, listen, live, reset, whenLocked } from "./live.js";
-import { button, dialog, failed, field, input, toast } from "./parts.js";
+import { button, dialog, failed, toast } from "./parts.js";
 import { show as clusterPage } from "./pages/cluster.js";
 import { show as connectionsPage } from "./pages/connections.js";
 import { show as deadPage } from "./pages/dead.js";
@@ -17,6 +17,8 @@ import { show as schedulePage } from "./pages/schedule.js";
 import { show as subscriptionsPage } from "./pages/subscriptions.js";
 import { show as topicPage } from "./pages/topic.js";
 import { show as topicsPage } from "./pages/topics.js";
+import { signIn } from "./sign-in.js";
+import { themeSwitch } from "./theme.js";
 
 const PAGES = [
   ["", "Overview", overviewPage, "overview", "o"],
@@ -45,7 +47,6 @@ const nav = h("nav", { id: "nav", "aria-label": "Pages" }, PAGES.map(([path, nam
   return link;
 }), h("small", { class: "muted zone" }, `Times: ${zone()}`));
 const menu = h("button", { class: "plain tool menu", type: "button", "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "nav", onclick: () => openMenu(!document.body.classList.contains("menu-open")) }, icon("menu"));
-const theme = h("button", { class: "plain tool", type: "button", onclick: switchTheme }, icon("theme"));
 
 function openMenu(open) {
   document.body.classList.toggle("menu-open", open);
@@ -53,7 +54,7 @@ function openMenu(open) {
 }
 
 put(document.getElementById("app"),
-  h("header", { class: "top" }, menu, h("a", { class: "brand", href: "#/" }, "Wherry"), status, h("span", { class: "grow" }), theme,
+  h("header", { class: "top" }, menu, h("a", { class: "brand", href: "#/" }, "Wherry"), status, h("span", { class: "grow" }), themeSwitch(),
     h("button", { class: "plain tool", type: "button", "aria-label": "Keyboard shortcuts", title: "Shortcuts (?)", onclick: help }, icon("help")), signOut),
   h("div", { class: "shell" }, nav, main));
 
@@ -70,22 +71,6 @@ listen(() => {
 
 const skip = document.querySelector(".skip");
 skip.addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // its address is not that of a page
-
-// -------------------------------------------------------------------------------------------------------- light, dark
-
-const THEMES = ["auto", "light", "dark"];
-function paint(name) {
-  document.documentElement.dataset.theme = name;
-  theme.setAttribute("aria-label", `Theme: ${name}`);
-  theme.title = `Theme: ${name}`;
-}
-function switchTheme() {
-  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
-  try { localStorage.setItem("wherry.theme", next); } catch { /* the choice is lost with the page */ }
-  paint(next);
-}
-function chosenTheme() { try { return localStorage.getItem("wherry.theme"); } catch { return "auto"; } }
-paint(THEMES.includes(chosenTheme()) ? chosenTheme() : "auto");
 
 // -------------------------------------------------------------------------------------------------------- navigation
 
@@ -129,29 +114,14 @@ function endSession() {
   askForKey();
 }
 
-let asking = false;
 function askForKey(why) {
-  if (asking) return;
-  asking = true;
   signOut.hidden = true;
-  document.querySelectorAll("dialog[open]").forEach((each) => each.close());
-  let done = false;
-  const token = input("key", { type: "password", required: true, placeholder: "wk_…", autofocus: true });
-  const notice = h("p", { class: "bad-text", role: "alert" }, key() && why ? why.message : "");
-  dialog("This broker asks for a key", (close) => h("form", { class: "login", onsubmit: async (event) => {
-    event.preventDefault();
-    const before = key();
-    setKey(token.value.trim());
-    try {
-      await get("/v1/figures", { quiet: true });
-      done = true;
-      close();
-    } catch (fault) { setKey(before); setText(notice, fault.message); token.select(); }
-  } },
-    h("p", {}, "It is kept in this tab until you close it, and sent as a header. The first key is in the file ", h("code", {}, "admin.key"), " of the data directory."),
-    field("API key", token), notice,
-    h("footer", {}, h("button", { type: "submit", class: "primary" }, "Sign in"))),
-  { onclose: () => { asking = false; if (!done) return askForKey(); reset(); follow(); navigate(); } });
+  signIn({
+    title: "This broker asks for a key", label: "API key", placeholder: "wk_…",
+    hint: ["It is kept in this tab until you close it, and sent as a header. The first key is in the file ", h("code", {}, "admin.key"), " of the data directory."],
+    check: () => get("/v1/figures", { quiet: true }),
+    done: () => { reset(); follow(); navigate(); },
+  }, why);
 }
 onLocked(askForKey);
 whenLocked(askForKey);

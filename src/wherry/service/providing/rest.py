@@ -1,7 +1,7 @@
 """The services of a process over REST: call a method, list, inspect and control. The wire of services begins here too.
 
 POST /services/billing/total                 a call: JSON in, JSON out
-GET  /services · GET /services/billing       list, inspect
+GET  /services · GET /services/billing       list, inspect; a browser gets a page that does both and controls
 POST /services/billing/control/{verb}        pause, resume, drain, limit
 GET  /services with an upgrade               the wire of services
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from wherry.model.errors import NotFound
+from wherry.model.errors import Forbidden, NotFound
 from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.control import CONTROL
 from wherry.service.providing.host import Host
@@ -21,11 +21,14 @@ from wherry.service.providing.views import ServiceListView, ServiceView, view_of
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Call, EndpointGroup, EndpointTree, decoded
 from wherry.wire.http.api.sites import check_host, check_site, foreign_page
-from wherry.wire.http.protocol.message import Answer, Request, json_response
+from wherry.wire.http.pages import console
+from wherry.wire.http.protocol.message import HTML, JSON, Answer, Request, accepted, json_response
 from wherry.wire.http.protocol.server import Server
 from wherry.wire.native.codec.invokes import PATH, PROTOCOL
 
 ENDPOINTS: Final = EndpointGroup("services")
+VARY: Final = ("Vary", "Accept")
+"""For caches: one address has a page and a list."""
 
 Act = Callable[[str], Awaitable[None]]
 
@@ -37,7 +40,7 @@ class RestApp:
 
     def __init__(self, host: Host, drain: Act, resume: Act) -> None:
         self.host, self.drain, self.resume = host, drain, resume
-        self._tree = EndpointTree((*ENDPOINTS.endpoints, *CONTROL.endpoints))
+        self._tree = EndpointTree((*ENDPOINTS.endpoints, *CONTROL.endpoints, *console.FILES.endpoints))
         # Where nothing asks for tokens, a page could let its own name point at this process.
         self._names = frozenset[str]() if host.is_open_to_all else None
 
@@ -82,14 +85,26 @@ def token_of(request: Request) -> str:
 RestRequest = Call[RestApp]
 
 
-@ENDPOINTS.add("GET", "/services", "none", answers={200: ServiceListView})
+@ENDPOINTS.add("GET", "/services", "none", answers={200: {JSON: ServiceListView, HTML: None}})
 async def list_services(call: RestRequest) -> Answer:
-    """List the services of this process."""
+    """List the services of this process that the caller may inspect; 403 if that is none of them.
+
+    A browser gets a page, which asks for the list by itself.
+    """
+    if accepted(call.request.headers.get("accept", ""), (JSON, HTML)) == HTML:
+        return console.page(console.SERVICES_PAGE, VARY)
     app = call.service
-    for name in app.host.services:
-        await app.check(call.request, name)
-    views = [view_of(each) for each in app.host.services.values()]
-    return json_response(ServiceListView(instance=app.host.instance_id, services=views))
+    views, refused = [], None
+    for name, each in list(app.host.services.items()):
+        try:
+            await app.check(call.request, name)
+        except Forbidden as fault:
+            refused = fault
+        else:
+            views.append(view_of(each))
+    if refused is not None and not views:
+        raise refused
+    return json_response(ServiceListView(instance=app.host.instance_id, services=views), headers=[VARY])
 
 
 @ENDPOINTS.add("GET", "/services/{service}", "none", answers={200: ServiceView})

@@ -100,11 +100,19 @@ PATH: dict[str, Meta] = {
     "id": name(limits.MESSAGE_ID_BYTES_MAX),
     "schema": json_schema(enum=["message", "delivered"]),
     "session": name(64, "^[0-9A-Za-z_-]+$"),
+    "folder": name(64, "^[a-z-]+$"),
     "file": name(64, "^[a-z-]+[.](js|css|png)$"),
 }
 """Names in paths."""
 
-EXAMPLES = {"topic": "jobs", "subscription": "workers", "consumer": "ann", "route": "orders", "file": "swagger-ui.css"}
+EXAMPLES = {
+    "topic": "jobs",
+    "subscription": "workers",
+    "consumer": "ann",
+    "route": "orders",
+    "folder": "pages",
+    "file": "swagger-ui.css",
+}
 
 MODEL: dict[str, Meta] = {
     "partitions": between(1, limits.PARTITIONS_MAX),

@@ -37,5 +37,6 @@ TABLES = [
     docs.TABLE,
     browser.TABLE,
     console.TABLE,
+    console.FILES,
     figures.TABLE,
 ]

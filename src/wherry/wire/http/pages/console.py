@@ -1,13 +1,16 @@
-"""The console: a page that works offline, and uses the same calls as every client."""
+"""The console, and the page of services: they work offline, and use the same calls as every client.
+
+A node serves the console. A process that provides services serves the other page, of the same files.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import EndpointGroup
-from wherry.wire.http.api.service import ApiCall
+from wherry.wire.http.api.routing import Call, EndpointGroup
 from wherry.wire.http.protocol.message import (
     HTML,
     Answer,
@@ -15,11 +18,16 @@ from wherry.wire.http.protocol.message import (
     Response,
 )
 
+if TYPE_CHECKING:  # what provides services has no broker, and imports none
+    from wherry.wire.http.api.service import ApiCall
+
 TABLE = EndpointGroup("system")
+FILES: Final = EndpointGroup("system")
+"""The files that pages load, for whatever serves one."""
 
 FOLDER = Path(__file__).parents[3] / "console"
 PAGE = "index.html"
-PAGES = "pages"
+SERVICES_PAGE: Final = "services/index.html"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 POLICY = (
@@ -39,19 +47,24 @@ HEADERS: list[Header] = [
 @TABLE.add("GET", "/console", "none", gives=(HTML,), answers={200: (HTML,)})
 async def console(call: ApiCall) -> Answer:
     """Show the web console."""
-    return Response(200, [_files()[PAGE]], HTML, HEADERS)
+    return page(PAGE)
 
 
-@TABLE.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
-async def console_file(call: ApiCall) -> Answer:
+@FILES.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
+async def console_file(call: Call[Any]) -> Answer:
     """Get a file of the web console."""
     return _file(call["file"])
 
 
-@TABLE.add("GET", "/console/pages/{file}", "none", gives=(TYPES[".js"],), answers={200: (TYPES[".js"],)})
-async def console_page(call: ApiCall) -> Answer:
+@FILES.add("GET", "/console/{folder}/{file}", "none", gives=(TYPES[".js"],), answers={200: (TYPES[".js"],)})
+async def console_page(call: Call[Any]) -> Answer:
     """Get the module of a page of the web console."""
-    return _file(f"{PAGES}/{call['file']}")
+    return _file(f"{call['folder']}/{call['file']}")
+
+
+def page(name: str, *more: Header) -> Response:
+    """Return a page, with its policy and more headers."""
+    return Response(200, [_files()[name]], HTML, [*HEADERS, *more])
 
 
 def _file(name: str) -> Response:
@@ -64,5 +77,5 @@ def _file(name: str) -> Response:
 @cache
 def _files() -> dict[str, bytes]:
     """Read the files once, by their paths in the folder: a name that is not there cannot be requested."""
-    found = [*FOLDER.iterdir(), *(FOLDER / PAGES).iterdir()]
-    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(found) if path.is_file()}
+    found = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in found}
