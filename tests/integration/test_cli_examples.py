@@ -48,7 +48,7 @@ ORDER = [
     *("lost list", "lost show", "lost resend", "lost drop"),
     *("subscription delete", "topic delete"),
 ]
-"""The order in which a reader would come to them. `serve`, `tour`, services and what needs Spark have other tests."""
+"""The order in which a reader would come to them. `serve`, `tour`, services, the mesh and what needs Spark have other tests."""
 
 
 async def lose(*ids):
@@ -65,7 +65,9 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
     Path("wherry").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     elsewhere = {
-        path for path in EXAMPLES if path in ("serve", "tour", "demo") or path.startswith(("pipeline ", "service "))
+        path
+        for path in EXAMPLES
+        if path in ("serve", "tour", "demo", "mesh") or path.startswith(("pipeline ", "service "))
     }
     assert sorted(ORDER) == sorted(set(EXAMPLES) - elsewhere)
     for path in ORDER:
