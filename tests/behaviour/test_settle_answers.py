@@ -88,3 +88,14 @@ async def test_a_settle_of_a_consumer_that_has_more_to_do_does_not_wait_for_comp
     assert committer.is_writing or committer.durable == committer.submitted
     await committer.wait(committer.submitted)
     assert answers == [None]
+
+
+@in_loop
+async def test_an_ack_of_no_message_is_answered(home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    consumer = await reader_of(broker, "t")
+    await (await consumer.pull()).ack()
+    await broker.publish("t", bodies(1))
+    await (await consumer.pull()).ack()
+    assert broker.stats("t").subscriptions[0].leased == 0

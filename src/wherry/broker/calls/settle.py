@@ -280,7 +280,7 @@ class Settler:
             consumer = subscription.consumers.get(lease.consumer)
             if len(subscription.nonempty) or (consumer is not None and consumer.unsettled_messages):
                 return False
-        return True
+        return bool(leases)
 
     def _has_messages(self, number: int) -> bool:
         """Return whether messages wait in a subscription."""
