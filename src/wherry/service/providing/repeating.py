@@ -26,7 +26,7 @@ class Repeating:
         self._first: dict[str, ProvidedCall] = {}
         self._behind: dict[str, dict[ProvidedCall, None]] = {}
         """Repeats that wait for the first call to end."""
-        self.told_apart = 0
+        self.recognised = 0
         """Repeats that were not run, since the start."""
 
     def admits(self, call: ProvidedCall) -> bool:
@@ -39,7 +39,7 @@ class Repeating:
         if known.kind == "new":
             self._first[key] = call
             return True
-        self.told_apart += 1
+        self.recognised += 1
         if known.result is None:
             self._behind.setdefault(key, {})[call] = None
         else:
