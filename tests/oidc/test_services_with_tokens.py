@@ -178,7 +178,7 @@ def test_a_token_that_is_refused_is_replaced_once(provided, identity):
 
 
 @pytest.mark.rows("P12")
-def test_a_call_without_a_token_to_be_had_is_refused_and_says_why(provided, identity):
+def test_a_call_without_a_token_to_be_had_is_refused_with_the_reason(provided, identity):
     refused = asyncio.run(refusal(provided, ClientCredentials(identity.issuer, "shop", "a wrong secret")))
     assert refused.reason is RefusalCode.UNAUTHORIZED
     assert "no token to call with" in str(refused)
