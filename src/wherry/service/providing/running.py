@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from wherry.service.method import ServiceMethod
@@ -63,6 +64,7 @@ class ProvidedCall:
     """One call at its provider, from its arrival to its end."""
 
     __slots__ = (
+        "_context",
         "asked",
         "caller",
         "due",
@@ -71,8 +73,10 @@ class ProvidedCall:
         "number",
         "outcome",
         "ran_from",
+        "repeat_key",
         "sink",
         "task",
+        "trouble",
     )
 
     def __init__(self, sink: ResultSink, number: int, flags: int, asked: Invoke) -> None:
@@ -86,6 +90,11 @@ class ProvidedCall:
         """By the clock of the loop; 0 for none."""
         self.ran_from = 0.0
         """When the method began; 0 before."""
+        self.repeat_key: Hashable = None
+        """By what a repeat of it is known; None without a call id."""
+        self.trouble: Trouble | None = None
+        """How it failed."""
+        self._context: CallContext | None = None
 
     @property
     def name(self) -> str:
@@ -94,4 +103,6 @@ class ProvidedCall:
 
     def context(self) -> CallContext:
         """Return what travelled with the call."""
-        return decode_context(self.asked.context) if self.asked.context else NO_CONTEXT
+        if self._context is None:
+            self._context = decode_context(self.asked.context) if self.asked.context else NO_CONTEXT
+        return self._context

@@ -83,6 +83,9 @@ TIMEOUT_MS_MAX: Final = (1 << 32) - 1
 METHOD_BYTES_MAX: Final = 255
 CONTEXT_BYTES_MAX: Final = 16 << 10
 TOKEN_BYTES_MAX: Final = 16 << 10
+CALL_ID_CHARS_MAX: Final = 60
+"""Visible characters."""
+
 TEXT_CHARS_MAX: Final = 4_096
 """Of the text of an error."""
 
@@ -148,9 +151,15 @@ def encode_context(context: CallContext) -> bytes:
 def decode_context(context: bytes) -> CallContext:
     """Return the context of an INVOKE."""
     try:
-        return _CONTEXTS.decode(context)
+        found = _CONTEXTS.decode(context)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise WireFault("client", "context", context[:80], f"a map in MessagePack ({fault})") from None
+    call_id = found.call_id
+    if call_id is not None and not (
+        0 < len(call_id) <= CALL_ID_CHARS_MAX and call_id.isprintable() and " " not in call_id
+    ):
+        raise WireFault("client", "call_id", call_id, f"1 to {CALL_ID_CHARS_MAX} graphic characters (no spaces)")
+    return found
 
 
 def encode_invoke(
