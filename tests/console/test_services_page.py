@@ -19,9 +19,9 @@ from tests.console.asking import ask
 from tests.console.conftest import Opening
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.service.outcomes import RefusalCode, Refused
-from wherry.service.peer import Trust
 from wherry.service.service import Service
 from wherry.service.sync import SyncPeer, peer_sync
+from wherry.service.trust import Trust
 
 BOOM = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 PATIENCE_S = 60

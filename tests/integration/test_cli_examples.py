@@ -48,7 +48,9 @@ ORDER = [
     *("lost list", "lost show", "lost resend", "lost drop"),
     *("subscription delete", "topic delete"),
 ]
-"""The order in which a reader would come to them. `serve`, `tour`, services, the mesh and what needs Spark have other tests."""
+"""The order in which a reader would come to them.
+
+`serve`, `tour`, services, the mesh and what needs Spark have other tests."""
 
 
 async def lose(*ids):
