@@ -139,7 +139,8 @@ class TopicFlow:
         except StaleLease:
             pass  # they come again, and are dropped as repeats
         except WherryError as fault:
-            self._figures.last_fault = str(fault)  # the stream has ended, or ends with its connection
+            if not self._session.is_closed:
+                self._figures.last_fault = str(fault)  # the stream has ended, or ends
             return
         if not stream.is_over and not self._session.is_closed:
             stream.grant(batch.count)
@@ -169,6 +170,10 @@ class TopicFlow:
                 self._figures.last_fault = str(fault)
                 if self._session.is_closed:
                     raise
+                if (count := part.messages.num_rows) > 1:  # a bound may be smaller than a delivery
+                    for start, stop in ((0, count // 2), (count // 2, count)):
+                        await self._store(part.part(start, stop))
+                    return
                 await backoff.pause()
 
     async def _store_singly(self, part: PassedOn, fault: WherryError) -> None:
@@ -180,7 +185,7 @@ class TopicFlow:
             _log.warning("a message of a peer cannot be stored", extra={"topic": self._topic, "why": str(fault)})
             return
         for row in range(count):
-            await self._store(PassedOn(part.messages.slice(row, 1), part.origin.part(row, row + 1)))
+            await self._store(part.part(row, row + 1))
 
     async def _publish(self, part: PassedOn) -> None:
         partition = part.origin.place.partition % self._broker.topic(self._topic).partitions
