@@ -260,7 +260,7 @@ class Settler:
         for call in decided:
             if call.applied is not None:
                 call.applied()
-        can_wait = bool(leases) and self._can_wait(decided, leases)  # the ack of an empty delivery has no lease
+        can_wait = self._can_wait(decided, leases)
         if can_wait:
             shard.committer.may_wait(position, partial(self._has_messages, leases[-1].subscription))
         shard.committer.when_durable(position, partial(self._durable, decided), can_wait=can_wait)
@@ -280,7 +280,7 @@ class Settler:
             consumer = subscription.consumers.get(lease.consumer)
             if len(subscription.nonempty) or (consumer is not None and consumer.unsettled_messages):
                 return False
-        return bool(leases)
+        return bool(leases)  # the ack of an empty delivery has none
 
     def _has_messages(self, number: int) -> bool:
         """Return whether messages wait in a subscription."""
