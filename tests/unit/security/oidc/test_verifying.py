@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.examples import scaled
 from tests.oidc.forged import FORGERIES, Forger
 from tests.oidc.signing import ALGORITHMS, jwk, private_key
+from wherry.security.oidc.compact import parse_strictly, pieces
 from wherry.security.oidc.key_set import KeySet, parse_key_set
 from wherry.security.oidc.refusal import TokenRefusal
-from wherry.security.oidc.verifying import Claims, Expectations, verify
+from wherry.security.oidc.verifying import Claims, Expectations, key_named, verify
 
 ISSUER = "https://id.example/realms/shop"
 EXPECTED = Expectations(issuer=ISSUER, audiences=("wherry",))
@@ -80,6 +81,42 @@ def test_a_forged_token_is_refused(name, known):
     forger = Forger(ISSUER)
     assert isinstance(outcome(forger.good(), known), Claims), "but for the one thing, the token would be good"
     assert outcome(FORGERIES[name](forger), known) in REASONS[name.partition(":")[0]]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":"' + r"\"" * 2_000, '{"a":"' + r"\"" * 2_000 + "\\", '"' * 2_001, "[" * 9 + '"']
+)
+def test_each_sign_of_a_document_is_read_once(text):
+    """What matches wherever it begins never starts again behind its first sign: a failure there made it quadratic."""
+    spans = [piece.span() for piece in pieces(text)]
+    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])]
+    assert spans[-1][1] == len(text)
+    with pytest.raises(ValueError):
+        parse_strictly(text.encode())
+
+
+@settings(max_examples=scaled(300))
+@given(st.text(alphabet='"\\[]{}a,\n'))
+def test_no_text_has_a_gap_between_its_pieces(text):
+    assert "".join(piece[0] for piece in pieces(text)) == text
+
+
+def test_claims_are_not_parsed_before_the_signature_is_good(known):
+    forger = Forger(ISSUER)
+    stranger = forger.signed(claims=b"no JSON", key=private_key("RS256", "stranger"))
+    assert outcome(stranger, known) is TokenRefusal.SIGNATURE
+    assert outcome(forger.signed(claims=b"no JSON"), known) is TokenRefusal.FORM
+
+
+@pytest.mark.parametrize("text", ["hello", "a.b", "a.b.c", "eyJhbGciOiJub25lIn0.e30.AA", "x" * 20_000])
+def test_a_text_that_cannot_be_a_token_names_no_key(text):
+    assert key_named(text) is None
+
+
+def test_the_header_alone_says_which_key_is_named():
+    forger = Forger(ISSUER)
+    assert key_named(forger.signed(claims=b"no JSON")) == ("RS256", "provider-RS256")
+    assert key_named(forger.signed(forger.header(kid=None))) == ("RS256", None)
 
 
 def test_there_are_more_than_sixty_forged_tokens():
