@@ -37,7 +37,7 @@ from tests.oidc.forged import Forger
 from tests.oidc.nodes import taking_tokens
 from tests.oidc.provider import ALGORITHMS, provider
 from tests.stomp.raw import Raw as StompRaw
-from wherry.model.errors import Forbidden
+from wherry.model.errors import Forbidden, Unauthorized
 
 UPDATE_SECRET, UPDATE_SECRET_OK = (10, 70), (10, 71)
 
@@ -281,3 +281,21 @@ def test_a_client_that_leaves_while_its_key_is_fetched_harms_nothing(home, ident
             lines = ["POST /v1/topics/jobs/messages HTTP/1.1", "Host: localhost", "Content-Length: 5"]
             plain.sendall("\r\n".join([*lines, f"Authorization: Bearer {token}", "", "ab"]).encode())
     assert over_http(home.node, identity.token("boss")).is_in
+
+
+def test_the_checks_of_flight_never_wait_in_the_event_loop(home, identity):
+    """Flight calls them there too, topic by topic: waiting for the loop in the loop would hold up the whole node."""
+    forger = Forger(identity.issuer)
+    stranger = {"authorization": f"Bearer {forger.signed(forger.header(kid='unknown'))}"}
+    known, flights = home.node.tokens.provider, home.node._flight
+    until(lambda: known.freshness.may_ask(time.monotonic()), "the least time between two fetches")
+
+    async def check() -> int:
+        before = known.fetches
+        for _ in range(5):
+            with pytest.raises(Unauthorized):
+                flights._guard(stranger, "consume", "orders.new")
+            await asyncio.sleep(0)
+        return known.fetches - before
+
+    assert home.run(check()) == 0

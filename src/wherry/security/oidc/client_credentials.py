@@ -130,7 +130,7 @@ class ClientCredentials:
                 text = f"the identity provider gave client {self.client_id!r} no token: {fault}"
                 raise Unauthorized(text) from None
             raise Unavailable(f"the identity provider {self.issuer} cannot be reached: {fault}") from None
-        except ValueError as fault:
+        except Exception as fault:
             raise Unavailable(f"the identity provider {self.issuer} gave no token that can be used: {fault}") from None
 
     def _keep(self, answer: Any) -> None:
