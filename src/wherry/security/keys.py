@@ -22,11 +22,15 @@ from wherry.model.catalog.key import (
     Key,
     Right,
 )
+from wherry.model.errors import InvalidInput
 
 ALPHABET = string.digits + string.ascii_lowercase
 SECRET_BYTES = 32
 
 _TOKEN = re.compile(r"wk_(?P<id>[0-9A-Za-z]{8})_(?P<secret>[0-9A-Za-z_-]{43})")
+
+BEARER_PREFIX = "oidc:"
+"""Before the subject of an access token, in the name of its caller. No key and no user has such a name."""
 
 _ACCESS_TOKEN = re.compile(r"eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*)?")
 """A compact JWS: its header and its claims begin with `{"`, which is `eyJ` in base64url."""
@@ -37,6 +41,13 @@ class Made(NamedTuple):
 
     key: Key
     token: str
+
+
+def own_name(name: str) -> str:
+    """Return the name of a key or a user that is being made; refuse one that would be taken for a token's bearer."""
+    if isinstance(name, str) and name.startswith(BEARER_PREFIX):
+        raise InvalidInput("name", name, f"a name that does not begin with {BEARER_PREFIX}")
+    return name
 
 
 def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | None = None) -> Made:
@@ -53,7 +64,7 @@ def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | N
     key = Key(
         id=public_id,
         digest=_digest(secret),
-        name=name,
+        name=own_name(name),
         rights=tuple(rights),
         created_ms=now_ms,
         expires_ms=expires_ms,

@@ -13,6 +13,7 @@ import msgspec
 
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
+from wherry.security.keys import BEARER_PREFIX
 from wherry.security.oidc.compact import taken_apart
 from wherry.security.oidc.key_set import ALGORITHMS, KEY_ID_CHARS_MAX, KeySet
 from wherry.security.oidc.refusal import TokenRefusal, TokenRefused
@@ -20,9 +21,6 @@ from wherry.security.oidc.refusal import TokenRefusal, TokenRefused
 LEEWAY_S_MAX = 300.0
 AUDIENCES_MAX = 64
 TIME_S_MAX = float(1 << 53)
-
-NAME_PREFIX = "oidc:"
-"""Before the subject in the name of a caller, so that no subject takes the name of an API key."""
 
 _TYPES = ("at+jwt", "application/at+jwt", "jwt", "application/jwt")
 _MARKED_TYPES = _TYPES[:2]
@@ -116,10 +114,10 @@ def _claims(header: Mapping[str, Any], claims: dict[str, Any], expected: Expecta
     _check_audience(claims, expected)
     expires_s = _check_times(claims, expected.leeway_s, now_s)
     try:
-        subject = check.name("sub", claims.get(expected.name_claim), limits.KEY_NAME_BYTES_MAX - len(NAME_PREFIX))
+        subject = check.name("sub", claims.get(expected.name_claim), limits.KEY_NAME_BYTES_MAX - len(BEARER_PREFIX))
     except InvalidInput:
         raise TokenRefused(TokenRefusal.SUBJECT) from None
-    return Claims(NAME_PREFIX + subject, expires_s, claims)
+    return Claims(BEARER_PREFIX + subject, expires_s, claims)
 
 
 def _check_kind(header: Mapping[str, Any], claims: Mapping[str, Any], *, unmarked: bool) -> None:
