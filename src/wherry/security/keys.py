@@ -32,8 +32,12 @@ _TOKEN = re.compile(r"wk_(?P<id>[0-9A-Za-z]{8})_(?P<secret>[0-9A-Za-z_-]{43})")
 BEARER_PREFIX = "oidc:"
 """Before the subject of an access token, in the name of its caller. No key and no user has such a name."""
 
-_ACCESS_TOKEN = re.compile(r"eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*)?")
-"""A compact JWS: its header and its claims begin with `{"`, which is `eyJ` in base64url."""
+_DOTTED = re.compile(r"[0-9A-Za-z_-]++(?:\.[0-9A-Za-z_-]*+)++")
+_OPENED = re.compile(r"eyJ[0-9A-Za-z_-]{8}")
+"""What the header of a compact JWS nearly always begins with: `{"` in base64url."""
+
+PART_CHARS, SIGNATURE_CHARS = 8, 43
+"""Header and claims of a token have more; three parts whose last is so long are a token, whatever they begin with."""
 
 
 class Made(NamedTuple):
@@ -88,7 +92,23 @@ def proves(token: str, key: Key) -> bool:
 
 def masked(text: str) -> str:
     """Return a text without the secrets of the tokens in it, for logs; of an access token nothing is left."""
-    return _ACCESS_TOKEN.sub("eyJ…", _TOKEN.sub(r"wk_\g<id>_…", text))
+    return _DOTTED.sub(_without_tokens, _TOKEN.sub(r"wk_\g<id>_…", text))
+
+
+def _without_tokens(dotted: re.Match[str]) -> str:
+    """Return a run of parts with dots between, with `eyJ…` in the place of each access token."""
+    parts, shown, at = dotted[0].split("."), [], 0
+    while at < len(parts):
+        head, body, end = (*parts[at : at + 3], "", "")[:3]
+        opened = _OPENED.search(head)
+        is_shaped = len(head) >= PART_CHARS and len(end) >= SIGNATURE_CHARS
+        if len(body) >= PART_CHARS and (opened is not None or is_shaped):
+            shown.append((head[: opened.start()] if opened is not None else "") + "eyJ…")
+            at += 3
+        else:
+            shown.append(head)
+            at += 1
+    return ".".join(shown)
 
 
 def _digest(secret: str) -> bytes:

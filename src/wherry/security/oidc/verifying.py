@@ -26,8 +26,8 @@ _TYPES = ("at+jwt", "application/at+jwt", "jwt", "application/jwt")
 _MARKED_TYPES = _TYPES[:2]
 _EMBEDDED_KEYS = ("jku", "x5u", "jwk", "x5c")
 _NOT_SPOKEN = ("crit", "b64", "cty", "zip", "enc")
-_OF_OTHER_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
-"""Claims of ID tokens and logout tokens."""
+_OF_OTHER_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash", "events", "sid", "auth_time", "acr")
+"""Claims of ID tokens and logout tokens; some providers write the last three into access tokens, but mark these."""
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +117,8 @@ def _claims(header: Mapping[str, Any], claims: dict[str, Any], expected: Expecta
         subject = check.name("sub", claims.get(expected.name_claim), limits.KEY_NAME_BYTES_MAX - len(BEARER_PREFIX))
     except InvalidInput:
         raise TokenRefused(TokenRefusal.SUBJECT) from None
+    if not subject.isprintable():  # signs that turn or end a line in a log, or cannot be seen
+        raise TokenRefused(TokenRefusal.SUBJECT)
     return Claims(BEARER_PREFIX + subject, expires_s, claims)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.examples import scaled
 from tests.oidc.forged import FORGERIES, Forger
-from tests.oidc.signing import ALGORITHMS, jwk, private_key
+from tests.oidc.signing import ALGORITHMS, b64, jwk, number, private_key
 from wherry.security.oidc.compact import parse_strictly, pieces
 from wherry.security.oidc.key_set import KeySet, parse_key_set
 from wherry.security.oidc.refusal import TokenRefusal
@@ -145,7 +145,8 @@ def test_an_unmarked_token_is_accepted_only_where_that_is_configured(known):
     plain = forger.signed(forger.header(typ=None), forger.claims(typ=None))
     assert outcome(plain, known) is TokenRefusal.KIND
     assert isinstance(outcome(plain, known, lenient), Claims)
-    for name in ("nonce", "at_hash", "c_hash", "s_hash", "events"):
+    for name in ("nonce", "at_hash", "c_hash", "s_hash", "events", "sid", "auth_time", "acr"):
+        assert isinstance(outcome(forger.good(**{name: "x"}), known, lenient), Claims), "marked, it may have it"
         assert outcome(forger.good(typ=None, **{name: "x"}), known, lenient) is TokenRefusal.KIND
     assert outcome(forger.good(typ="ID"), known, lenient) is TokenRefusal.KIND
 
@@ -207,6 +208,27 @@ def test_a_key_of_less_than_2048_bits_verifies_nothing():
     forger = Forger(ISSUER)
     token = forger.signed(forger.header(kid="weak-RS256"), key=private_key("RS256", "weak"))
     assert outcome(token, listed) is TokenRefusal.UNKNOWN_KEY
+
+
+def _weak_ed(raw: bytes) -> dict[str, str]:
+    return {"kty": "OKP", "crv": "Ed25519", "x": b64(raw), "kid": "weak"}
+
+
+ED25519_P = (1 << 255) - 19
+ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+
+
+@pytest.mark.parametrize("y", [0, 1, ED25519_P - 1, ED25519_P, ED25519_P + 1, ORDER_8, ED25519_P - ORDER_8])
+@pytest.mark.parametrize("sign", [0, 1 << 255])
+def test_a_point_of_small_order_verifies_nothing(y, sign):
+    assert not parse_key_set(json.dumps({"keys": [_weak_ed((y | sign).to_bytes(32, "little"))]}).encode()).keys
+
+
+def test_an_even_modulus_or_exponent_verifies_nothing():
+    good = private_key("RS256").public_key().public_numbers()
+    for n, e in ((good.n - 1, good.e), (good.n, 65_538), (good.n, 1)):
+        listed = {"kty": "RSA", "n": number(n), "e": number(e), "kid": "weak"}
+        assert not parse_key_set(json.dumps({"keys": [listed]}).encode()).keys
 
 
 def test_a_curve_verifies_its_own_algorithm_only():
