@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import wherry
-from tests.amqp.raw import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, Raw, long, short
+from tests.amqp.raw import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CLOSE, Raw, long, short
 from tests.amqp.wires import broker_of, counts, durable, served, until
 from wherry.broker.broker import Broker
 from wherry.model.catalog.key import Right
@@ -46,16 +46,20 @@ def test_with_keys_the_sender_is_the_name_of_the_key():
         with Raw(as_user(url, "somebody", tokens["ann"])).opened() as raw:
             durable(raw, "q")
             answers = [is_refused(raw, name) for name in ("ann", "somebody", "ben", "")]
-            raw.call(0, UPDATE_SECRET, long(tokens["ben"].encode()) + short("because"))
+            raw.call(0, UPDATE_SECRET, long(tokens["ann again"].encode()) + short("because"))
             raw.expect(UPDATE_SECRET_OK)
-            return answers + [is_refused(raw, name) for name in ("ann", "ben")]
+            answers += [is_refused(raw, name) for name in ("ann", "ben")]
+            raw.call(0, UPDATE_SECRET, long(tokens["ben"].encode()) + short("because"))
+            assert raw.expect(CLOSE).code == 403
+            return answers
 
     async def main() -> None:
         async with served(keys=True) as (server, url):
             broker = broker_of(server)
             tokens = {name: await key_of(broker, name) for name in ("ann", "ben")}
+            tokens["ann again"] = await key_of(broker, "ann")
             answers = await asyncio.to_thread(client, url, tokens)
-            assert answers == [False, True, True, True, True, False]
+            assert answers == [False, True, True, True, False, True]
             await until(lambda: counts(broker, "q")[0] == 2)
 
     asyncio.run(main())

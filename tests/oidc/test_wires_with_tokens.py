@@ -8,15 +8,19 @@ import socket
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from pyarrow import flight
 
 import wherry
 from tests.amqp.raw import (
+    CANCEL,
     CHANNEL_CLOSE,
     CHANNEL_OPEN,
     CHANNEL_OPEN_OK,
     CLOSE,
+    CONSUME,
+    CONSUME_OK,
     HEADER,
     OPEN,
     OPEN_OK,
@@ -30,6 +34,7 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.raw import Raw as AmqpRaw
+from tests.amqp.tools import admin_of, ask
 from tests.integration.flights import Flights, payloads
 from tests.native_client import soon, upgraded
 from tests.oidc.doors import DOORS, over_http, until
@@ -37,7 +42,10 @@ from tests.oidc.forged import Forger
 from tests.oidc.nodes import taking_tokens
 from tests.oidc.provider import ALGORITHMS, provider
 from tests.stomp.raw import Raw as StompRaw
-from wherry.model.errors import Forbidden
+from wherry.model.catalog.key import Right
+from wherry.model.errors import Forbidden, InvalidInput, Unauthorized
+from wherry.security.keys import make
+from wherry.security.passwords import make_user
 
 UPDATE_SECRET, UPDATE_SECRET_OK = (10, 70), (10, 71)
 
@@ -50,11 +58,12 @@ def home(tmp_path_factory, identity):
         yield found
 
 
-def amqp_opened(home, token: str) -> AmqpRaw:
+def amqp_opened(home, token: str, user: str = "any", properties: bytes = long(b"")) -> AmqpRaw:
     raw = AmqpRaw(home.node.amqp_url)
     raw.send(HEADER)
     raw.expect(START)
-    raw.call(0, START_OK, long(b"") + short("PLAIN") + long(b"\0any\0" + token.encode()) + short("en_US"))
+    secret = long(f"\0{user}\0{token}".encode())
+    raw.call(0, START_OK, properties + short("PLAIN") + secret + short("en_US"))
     tuned = raw.expect(TUNE)
     raw.call(0, TUNE_OK, tuned.arguments)
     raw.call(0, OPEN, short("/") + short("") + b"\0")
@@ -208,6 +217,87 @@ def test_an_amqp_client_cannot_renew_with_a_token_of_another(other, home, identi
         assert raw.expect(CLOSE).code == 403
 
 
+def test_an_amqp_login_keeps_its_name_whatever_it_began_with(home, identity):
+    """Neither an API key nor a password is followed by the token of another, whose name messages would then have."""
+    assert home.node.first_key is not None
+    admin = admin_of(home.node)
+    for call, body in (
+        ("PUT users/dora", {"password": "a password", "tags": ""}),
+        ("PUT permissions/%2F/dora", {"configure": ".*", "write": ".*", "read": ".*"}),
+    ):
+        assert home.run(ask(home.node, call, body, admin))[0] < 300
+    key = home.node.first_key.read_text().strip()
+    for user, secret, others in (
+        ("any", key, [identity.token("shop")]),
+        ("dora", "a password", [identity.token("shop"), key, "another password", ""]),
+    ):
+        for other in others:
+            with amqp_opened(home, secret, user) as raw:
+                raw.call(0, UPDATE_SECRET, long(secret.encode()) + short("the same"))
+                raw.expect(UPDATE_SECRET_OK)
+                raw.call(0, UPDATE_SECRET, long(other.encode()) + short("another"))
+                assert raw.expect(CLOSE).code == 403
+
+
+def test_no_key_and_no_user_is_named_like_the_bearer_of_a_token(home):
+    assert home.node.first_key is not None
+    admin, name = home.node.first_key.read_text().strip(), "oidc:alice"
+    for made in (
+        lambda: make(name, [Right("admin", "*")], now_ms=0),
+        lambda: make_user(name, "a password", [], now_ms=0),
+    ):
+        with pytest.raises(InvalidInput, match="oidc:"):
+            made()
+    assert home.run(ask(home.node, f"PUT users/{name}", {"password": "x", "tags": ""}, f"admin:{admin}"))[0] == 400
+
+    async def rename() -> None:
+        async with wherry.connect(home.node.url, key=admin, wire="http") as client:
+            rights = [{"verb": "publish", "topics": "*"}]
+            for call, path, body in (
+                ("POST", "/v1/keys", {"name": name, "rights": rights}),
+                ("PATCH", "/v1/keys/" + admin[3:11], {"name": name}),
+            ):
+                with pytest.raises(InvalidInput, match="oidc:"):
+                    await client._caller.json(call, path, dict, body)
+
+    asyncio.run(rename())
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_consumer_of_amqp_ends_with_the_right_that_a_renewed_token_lacks(is_told, home, identity):
+    forger = Forger(identity.issuer)
+    told = b"\x16consumer_cancel_notifyt\x01" if is_told else b""
+    properties = long(b"\x0ccapabilitiesF" + long(told))
+    reads = {"resource_access": {"wherry": {"roles": ["reader"]}}, "realm_access": {"roles": ["root"]}}
+    with amqp_opened(home, forger.good(sub="carl", **reads), properties=properties) as raw:
+        raw.open_channel(1)
+        queue = short(f"orders.{is_told}")
+        raw.call(1, QUEUE_DECLARE, b"\0\0" + queue + b"\0" + long(b""))
+        raw.expect(QUEUE_DECLARE_OK)
+        raw.call(1, CONSUME, b"\0\0" + queue + short("mine") + b"\2" + long(b""))
+        raw.expect(CONSUME_OK)
+        none = forger.good(sub="carl", resource_access={}, realm_access={"roles": []})
+        raw.call(0, UPDATE_SECRET, long(none.encode()) + short("fewer roles"))
+        found = [raw.next().method for _ in range(2)]
+        assert set(found) == {UPDATE_SECRET_OK, CANCEL if is_told else CHANNEL_CLOSE}
+        _, shown = home.run(ask(home.node, f"GET queues/%2F/orders.{is_told}", user=admin_of(home.node)))
+        assert shown["consumers"] == 0
+
+
+def test_a_consumer_of_amqp_ends_soon_after_its_key_lost_the_right(home):
+    made = make("reader", [Right("admin", "*")], now_ms=0)
+    home.run(home.node.broker.put_key(made.key))
+    with amqp_opened(home, made.token) as raw:
+        raw.open_channel(1)
+        raw.call(1, QUEUE_DECLARE, b"\0\0" + short("orders.old") + b"\0" + long(b""))
+        raw.expect(QUEUE_DECLARE_OK)
+        raw.call(1, CONSUME, b"\0\0" + short("orders.old") + short("mine") + b"\2" + long(b""))
+        raw.expect(CONSUME_OK)
+        less = msgspec.structs.replace(made.key, rights=(Right("publish", "*"),))
+        home.run(home.node.broker.put_key(less))
+        assert raw.expect(CHANNEL_CLOSE).code == 403
+
+
 # ----------------------------------------------------------------------------------------------- keys and provider
 
 
@@ -281,3 +371,21 @@ def test_a_client_that_leaves_while_its_key_is_fetched_harms_nothing(home, ident
             lines = ["POST /v1/topics/jobs/messages HTTP/1.1", "Host: localhost", "Content-Length: 5"]
             plain.sendall("\r\n".join([*lines, f"Authorization: Bearer {token}", "", "ab"]).encode())
     assert over_http(home.node, identity.token("boss")).is_in
+
+
+def test_the_checks_of_flight_never_wait_in_the_event_loop(home, identity):
+    """Flight calls them there too, topic by topic: waiting for the loop in the loop would hold up the whole node."""
+    forger = Forger(identity.issuer)
+    stranger = {"authorization": f"Bearer {forger.signed(forger.header(kid='unknown'))}"}
+    known, flights = home.node.tokens.provider, home.node._flight
+    until(lambda: known.freshness.may_ask(time.monotonic()), "the least time between two fetches")
+
+    async def check() -> int:
+        before = known.fetches
+        for _ in range(5):
+            with pytest.raises(Unauthorized):
+                flights._guard(stranger, "consume", "orders.new")
+            await asyncio.sleep(0)
+        return known.fetches - before
+
+    assert home.run(check()) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from wherry.broker.metrics.metrics import Metrics
-from wherry.model.catalog.key import Verb
 from wherry.model.errors import InvalidInput
 from wherry.node.config import OidcSection
 from wherry.security.access import Access
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 WAIT_S = 15.0
 """How long a call of Flight waits for keys; a fetch of two documents has its own bound below that."""
+
+WAITERS_MAX = 32
+"""Calls of Flight that wait for keys at a time; each has a thread, and is not yet counted as a call."""
 
 Count = Annotated[int, json_schema(minimum=0)]
 
@@ -79,19 +82,28 @@ def _trust(ca: str | None) -> ssl.SSLContext | None:
         raise InvalidInput("oidc.ca", ca, f"a file of PEM certificates ({fault})") from None
 
 
-def guard_in_threads(access: Access) -> Callable[[Mapping[str, str], Verb, str], str]:
-    """Return the check of Flight, whose calls have threads: there a token of a new key may wait for that key."""
-    loop = asyncio.get_running_loop()
+def wait_in_threads(access: Access, waiters_max: int = WAITERS_MAX) -> Callable[[Mapping[str, str]], None]:
+    """Return how a call of Flight waits, in its own thread, for the key of its token, before it is checked.
 
-    def guard(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
-        waiting = access.awaited_in(headers)
-        if waiting is not None:
-            done = asyncio.run_coroutine_threadsafe(_awaited(waiting), loop)
-            with suppress(TimeoutError, CancelledError):
-                done.result(WAIT_S)
-        return access.check(headers, verb, topic)
+    Beyond `waiters_max` a call waits for nothing, and is refused if its key is not known. In the thread of the event
+    loop it never waits, since the loop has to bring what is waited for.
+    """
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+    room = threading.Semaphore(waiters_max)
 
-    return guard
+    def wait(headers: Mapping[str, str]) -> None:
+        if threading.get_ident() == loop_thread or not room.acquire(blocking=False):
+            return
+        try:
+            waiting = access.awaited_in(headers)
+            if waiting is not None:
+                done = asyncio.run_coroutine_threadsafe(_awaited(waiting), loop)
+                with suppress(TimeoutError, CancelledError):
+                    done.result(WAIT_S)
+        finally:
+            room.release()
+
+    return wait
 
 
 async def _awaited(waiting: Awaitable[None]) -> None:

@@ -25,7 +25,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
-from wherry.node.identity import IdentityEndpoints, access_tokens, guard_in_threads, watch_identity
+from wherry.node.identity import IdentityEndpoints, access_tokens, wait_in_threads, watch_identity
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
 from wherry.node.meter import metered, observer_of, watch_calls, watch_native, watch_server, watch_stomp
@@ -330,8 +330,8 @@ class Node:
 
         config = self.config
         port = config.flight.port_beside(config.server)
-        guard = guard_in_threads(access)
-        flight = serve_flight(self.broker, config.server.host, port, guard=guard, tls=self._certificates())
+        guard, wait, tls = access.check, wait_in_threads(access), self._certificates()
+        flight = serve_flight(self.broker, config.server.host, port, guard=guard, wait=wait, tls=tls)
         self._flight = await self._stack.enter_async_context(flight)
         self._ports["flight"] = self._flight.port
 

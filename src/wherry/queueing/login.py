@@ -118,22 +118,19 @@ class Login:
         return self._users.as_it_is(self._user)
 
     def renew(self, secret: str) -> None:
-        """Use another key from now on; a user gives the password as it is now.
+        """Use another secret of the same name from now on; a user gives the password as it is now.
 
-        After an access token comes another of the same name.
+        The kind of login stays: a user stays this user; a key or an access token is followed by one of the same name.
         """
         if self._user is not None:
-            self.enter("PLAIN", self.user, secret)
+            user = self._found(self.user, secret)
+            if user is None or user.id != self._user.id:
+                raise Unauthorized(f"this is not the password of {self.user!r}")
+            self._user = user
         elif self._access is not None:
-            if not self._is_of_bearer(secret):
-                raise Unauthorized(f"the new token is not one of {self.user!r}")
+            if self._access.authenticate(secret).name != self.user:
+                raise Unauthorized(f"the new key or token is not one of {self.user!r}")
             self._show(self._access, secret)
-
-    def _is_of_bearer(self, secret: str) -> bool:
-        """Return whether a new secret has the name of this login, if that came from an access token."""
-        assert self._access is not None
-        is_token = public_id(self._token) is None
-        return not is_token or self._access.authenticate(secret).name == self.user
 
     def still_holds(self) -> bool:
         """Return whether the key still exists and has not expired."""

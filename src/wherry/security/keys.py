@@ -22,14 +22,22 @@ from wherry.model.catalog.key import (
     Key,
     Right,
 )
+from wherry.model.errors import InvalidInput
 
 ALPHABET = string.digits + string.ascii_lowercase
 SECRET_BYTES = 32
 
 _TOKEN = re.compile(r"wk_(?P<id>[0-9A-Za-z]{8})_(?P<secret>[0-9A-Za-z_-]{43})")
 
-_ACCESS_TOKEN = re.compile(r"eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*)?")
-"""A compact JWS: its header and its claims begin with `{"`, which is `eyJ` in base64url."""
+BEARER_PREFIX = "oidc:"
+"""Before the subject of an access token, in the name of its caller. No key and no user has such a name."""
+
+_DOTTED = re.compile(r"[0-9A-Za-z_-]++(?:\.[0-9A-Za-z_-]*+)++")
+_OPENED = re.compile(r"eyJ[0-9A-Za-z_-]{8}")
+"""What the header of a compact JWS nearly always begins with: `{"` in base64url."""
+
+PART_CHARS, SIGNATURE_CHARS = 8, 43
+"""Header and claims of a token have more; three parts whose last is so long are a token, whatever they begin with."""
 
 
 class Made(NamedTuple):
@@ -37,6 +45,13 @@ class Made(NamedTuple):
 
     key: Key
     token: str
+
+
+def own_name(name: str) -> str:
+    """Return the name of a key or a user that is being made; refuse one that would be taken for a token's bearer."""
+    if isinstance(name, str) and name.startswith(BEARER_PREFIX):
+        raise InvalidInput("name", name, f"a name that does not begin with {BEARER_PREFIX}")
+    return name
 
 
 def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | None = None) -> Made:
@@ -53,7 +68,7 @@ def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | N
     key = Key(
         id=public_id,
         digest=_digest(secret),
-        name=name,
+        name=own_name(name),
         rights=tuple(rights),
         created_ms=now_ms,
         expires_ms=expires_ms,
@@ -77,7 +92,23 @@ def proves(token: str, key: Key) -> bool:
 
 def masked(text: str) -> str:
     """Return a text without the secrets of the tokens in it, for logs; of an access token nothing is left."""
-    return _ACCESS_TOKEN.sub("eyJ…", _TOKEN.sub(r"wk_\g<id>_…", text))
+    return _DOTTED.sub(_without_tokens, _TOKEN.sub(r"wk_\g<id>_…", text))
+
+
+def _without_tokens(dotted: re.Match[str]) -> str:
+    """Return a run of parts with dots between, with `eyJ…` in the place of each access token."""
+    parts, shown, at = dotted[0].split("."), [], 0
+    while at < len(parts):
+        head, body, end = (*parts[at : at + 3], "", "")[:3]
+        opened = _OPENED.search(head)
+        is_shaped = len(head) >= PART_CHARS and len(end) >= SIGNATURE_CHARS
+        if len(body) >= PART_CHARS and (opened is not None or is_shaped):
+            shown.append((head[: opened.start()] if opened is not None else "") + "eyJ…")
+            at += 3
+        else:
+            shown.append(head)
+            at += 1
+    return ".".join(shown)
 
 
 def _digest(secret: str) -> bytes:

@@ -23,7 +23,7 @@ from wherry.model.catalog.key import (
     User,
 )
 from wherry.model.errors import InvalidInput
-from wherry.security.keys import ALPHABET
+from wherry.security.keys import ALPHABET, own_name
 
 SALT_BYTES = 4
 ALGORITHM = "rabbit_password_hashing_sha256"
@@ -40,7 +40,7 @@ def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: i
     """
     public_id = "".join(secrets.choice(ALPHABET) for _ in range(ID_CHARS))
     user = User(tags=tuple(tags))
-    key = Key(id=public_id, digest=bytes(DIGEST_BYTES), name=name, rights=(), created_ms=now_ms, user=user)
+    key = Key(id=public_id, digest=bytes(DIGEST_BYTES), name=own_name(name), rights=(), created_ms=now_ms, user=user)
     return with_password(key, password)
 
 

@@ -127,4 +127,10 @@ def test_of_an_access_token_nothing_is_left_in_a_log_line():
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
     assert masked(f"header {token}, and more") == "header eyJ…, and more"
     assert masked(token.rpartition(".")[0]) == "eyJ…"
+    for opened in ("eyAiYWxnIjoiUlMyNTYifQ", "ewoiYWxnIjoiUlMyNTYifQ", "IHsiYWxnIjoiUlMyNTYifQ"):
+        assert masked(f"got {opened}.eyJzdWIiOiJhbm4ifQ.{'A' * 86}.") == "got eyJ….", "JSON may begin with blanks"
+    assert masked(f"{token}.{token}") == "eyJ….eyJ…"
+    assert masked("wherry.security.oidc.verifying refused frameworks.module") == (
+        "wherry.security.oidc.verifying refused frameworks.module"
+    )
     assert masked("eyJ is no token. Nor is eyJhbGciOiJ.") == "eyJ is no token. Nor is eyJhbGciOiJ."

@@ -32,7 +32,6 @@ class Credential:
 
     def __init__(self, address: Address, key: KeyOrSource) -> None:
         self._address, self._key = address, key
-        self._last = ""
         has_source = isinstance(key, TokenSource) or callable(key)
         self.fixed = "" if has_source else common_lines(address, key)
         """The lines, if they never change."""
@@ -42,12 +41,12 @@ class Credential:
         """Return the source, if it knows when its tokens expire."""
         return self._key if isinstance(self._key, TokenSource) else None
 
-    async def lines(self) -> str:
-        """Return the lines as they are now."""
+    async def lines(self) -> tuple[str, str]:
+        """Return the lines as they are now, and the token in them, by which to say which one was refused."""
         if self.fixed:
-            return self.fixed
-        self._last = await self.token()
-        return common_lines(self._address, self._last)
+            return self.fixed, ""
+        token = await self.token()
+        return common_lines(self._address, token), token
 
     async def token(self) -> str:
         """Ask the source for a token."""
@@ -57,12 +56,11 @@ class Credential:
         given = self._key()
         return await given if inspect.isawaitable(given) else given
 
-    async def other_lines(self) -> str:
-        """Return other lines after the broker refused a token; empty if the source has no other token."""
+    async def other_lines(self, refused: str) -> str:
+        """Return other lines after the broker refused this token; empty if the source has no other token."""
         if self.fixed:
             return ""
-        refused = self._last
         if isinstance(self._key, TokenSource):
             self._key.reject(refused)
-        lines = await self.lines()
-        return lines if self._last != refused else ""
+        lines, token = await self.lines()
+        return lines if token != refused else ""

@@ -90,8 +90,11 @@ class Pool:
 
         A request that was refused for its token was not carried out: it is sent again with another one.
         """
-        answer = await self._ask(request, self._common or await self._credential.lines())
-        if answer.status == 401 and (other := await self._credential.other_lines()):
+        if self._common:
+            return await self._ask(request, self._common)
+        lines, token = await self._credential.lines()
+        answer = await self._ask(request, lines)
+        if answer.status == 401 and (other := await self._credential.other_lines(token)):
             return await self._ask(request, other)
         return answer
 

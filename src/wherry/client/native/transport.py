@@ -140,8 +140,9 @@ class NativeTransport:
     async def _upgrade(self) -> NativeSession | None:
         if self.is_closed:
             raise Unavailable(CLOSED)
-        transport, answer = await ask_upgrade(self._address, self._tls, await self._credential.lines())
-        if answer is not None and answer.status == 401 and (other := await self._credential.other_lines()):
+        lines, token = await self._credential.lines()
+        transport, answer = await ask_upgrade(self._address, self._tls, lines)
+        if answer is not None and answer.status == 401 and (other := await self._credential.other_lines(token)):
             transport, answer = await ask_upgrade(self._address, self._tls, other)
         if answer is None or answer.status != SWITCHED:
             await self._refused(answer)

@@ -20,7 +20,7 @@ from wherry.security.oidc.compact import TOKEN_CHARS_MAX
 from wherry.security.oidc.provider import IdentityProvider
 from wherry.security.oidc.refusal import TokenRefusal
 from wherry.security.oidc.rules import Granted, Rules
-from wherry.security.oidc.verifying import Expectations, key_id_of, verify
+from wherry.security.oidc.verifying import Expectations, key_named, verify
 
 KEPT_MAX = 10_000
 """Tokens that are remembered as verified; beyond them, the one that was verified longest ago is verified anew."""
@@ -97,14 +97,18 @@ class AccessTokens:
     def awaited(self, token: str) -> Awaitable[None] | None:
         """Return what to wait for before `identify`, if a token names a key that is not known; nearly always None.
 
-        The provider is asked at most once in a while, whatever tokens come.
+        A text that has not the form and the header of an access token waits for nothing. The provider is asked at most
+        once in a while, whatever tokens come.
         """
         if len(token) > TOKEN_CHARS_MAX:
             return None
         kept = self._kept.get(_digest(token))
         if kept is not None and kept[0] == self.provider.changes and self.provider.has_good_keys:
             return None
-        return self.provider.refresh() if self.provider.may_find(key_id_of(token)) else None
+        named = key_named(token)
+        if named is None:
+            return None
+        return self.provider.refresh() if self.provider.may_find(named[1]) else None
 
     def _verified(self, token: str, digest: bytes, changes: int, now_s: float) -> Identity:
         claims = verify(token, self.provider.keys, self._expected, now_s)

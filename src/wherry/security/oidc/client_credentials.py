@@ -28,6 +28,9 @@ EARLY_S, EARLY_SHARE = 30.0, 0.2
 RETRY_S = 2.0
 """After a renewal that failed, while the token is still good."""
 
+REJECTED_S, REJECTED_S_MAX = 2.0, 60.0
+"""How long a token that was fetched is kept though it is refused: longer each time, as others would be refused too."""
+
 EXPIRES_S, EXPIRES_S_MAX = 60.0, 86_400.0
 """The life of a token where the provider states none, and the longest that is believed."""
 
@@ -75,7 +78,8 @@ class ClientCredentials:
         self._tls, self._clock = tls, clock
         self._url = ""
         self._token = ""
-        self._renew_at = self._expires_at = 0.0
+        self._fetched_at = self._renew_at = self._expires_at = 0.0
+        self._rejected_s = REJECTED_S
         self._fetching: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self.fetches = 0
 
@@ -99,9 +103,15 @@ class ClientCredentials:
         return max(0.0, self._renew_at - self._clock())
 
     def reject(self, token: str) -> None:
-        """Forget a token that was refused, so that the next call fetches another."""
-        if token == self._token:
-            self._token = ""
+        """Forget a token that was refused, so that the next call fetches another; keep one that was just fetched.
+
+        Where a broker refuses whatever comes, the provider is asked less and less often, not at each call.
+        """
+        age_s = self._clock() - self._fetched_at
+        if token != self._token or not token or age_s < self._rejected_s:
+            return
+        self._rejected_s = REJECTED_S if age_s >= 2 * REJECTED_S_MAX else min(2 * self._rejected_s, REJECTED_S_MAX)
+        self._token = ""
 
     async def _fetched(self) -> None:
         """Fetch a token, or wait for the fetch that another caller began in this event loop."""
@@ -130,7 +140,7 @@ class ClientCredentials:
                 text = f"the identity provider gave client {self.client_id!r} no token: {fault}"
                 raise Unauthorized(text) from None
             raise Unavailable(f"the identity provider {self.issuer} cannot be reached: {fault}") from None
-        except ValueError as fault:
+        except Exception as fault:
             raise Unavailable(f"the identity provider {self.issuer} gave no token that can be used: {fault}") from None
 
     def _keep(self, answer: Any) -> None:
@@ -142,5 +152,5 @@ class ClientCredentials:
         if isinstance(lives, bool) or not isinstance(lives, int | float):
             raise ValueError("expires_in is no number")
         lives_s, now = min(max(float(lives), 0.0), EXPIRES_S_MAX), self._clock()
-        self._token, self._expires_at = token, now + lives_s
+        self._token, self._fetched_at, self._expires_at = token, now, now + lives_s
         self._renew_at = now + lives_s - min(EARLY_S, lives_s * EARLY_SHARE)

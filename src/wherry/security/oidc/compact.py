@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Never
 
 from wherry.security.oidc.refusal import TokenRefusal, TokenRefused
@@ -22,17 +23,35 @@ DEPTH_MAX = 8
 """Of nested objects and lists; Keycloak's roles take 3."""
 
 _PART = re.compile(r"[A-Za-z0-9_-]+")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_PIECE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[^"\[\]{}]++|([\[\]{}])', re.DOTALL)
+"""A string, what stands between, or a bracket. It matches wherever it begins, also at a string that has no end, and is
+possessive: so each sign is read a fixed number of times, whatever was sent."""
 
 
 class Compact(NamedTuple):
-    """The parts of a token, nothing of it verified."""
+    """The parts of a token as they are written, nothing of it verified."""
 
-    header: dict[str, Any]
-    claims: dict[str, Any]
-    signed: bytes
-    """The bytes that the signature is over."""
-    signature: bytes
+    head: str
+    body: str
+    end: str
+
+    def header(self) -> dict[str, Any]:
+        """Return the header; nothing else is looked at."""
+        return _object(_bytes(self.head))
+
+    def claims(self) -> dict[str, Any]:
+        """Return the claims; only of a token whose signature was found good."""
+        return _object(_bytes(self.body))
+
+    @property
+    def signed(self) -> bytes:
+        """Return what the signature is over."""
+        return f"{self.head}.{self.body}".encode("ascii")
+
+    @property
+    def signature(self) -> bytes:
+        """Return the signature."""
+        return _bytes(self.end)
 
 
 def taken_apart(token: str) -> Compact:
@@ -40,19 +59,18 @@ def taken_apart(token: str) -> Compact:
 
     Examples
     --------
-    >>> taken_apart("eyJhbGciOiJub25lIn0.e30.").header
+    >>> taken_apart("eyJhbGciOiJub25lIn0.e30.")
     Traceback (most recent call last):
     wherry.security.oidc.refusal.TokenRefused: no compact JWS
     """
     if len(token) > TOKEN_CHARS_MAX:
         raise TokenRefused(TokenRefusal.SIZE)
-    parts = token.split(".")
+    parts = token.split(".", 3)
     if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts):
         raise TokenRefused(TokenRefusal.FORM)
     if len(parts[0]) > HEADER_CHARS_MAX:
         raise TokenRefused(TokenRefusal.SIZE)
-    header, claims = (_object(_bytes(part)) for part in parts[:2])
-    return Compact(header, claims, f"{parts[0]}.{parts[1]}".encode("ascii"), _bytes(parts[2]))
+    return Compact(*parts)
 
 
 def _bytes(part: str) -> bytes:
@@ -85,10 +103,16 @@ def parse_strictly(raw: bytes, depth_max: int = DEPTH_MAX) -> Any:
 
 def _check_depth(text: str, depth_max: int) -> None:
     depth = 0
-    for mark in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
-        depth += 1 if mark in "[{" else -1
-        if depth > depth_max:
-            raise ValueError("nested too deep")
+    for piece in pieces(text):
+        if (mark := piece[1]) is not None:
+            depth += 1 if mark in "[{" else -1
+            if depth > depth_max:
+                raise ValueError("nested too deep")
+
+
+def pieces(text: str) -> Iterator[re.Match[str]]:
+    """Yield what a JSON text is made of, without gaps; the first group of a bracket outside of strings is set."""
+    return _PIECE.finditer(text)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+import re
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,9 @@ from wherry.security.oidc.compact import parse_strictly
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 URL_CHARS_MAX = 2_048
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\.?")
+"""The last label of an address that only some readers take for one, such as `2852039166`."""
+
 ALLOWED = "https://…, or http:// on loopback, without a query"
 
 
@@ -42,20 +46,22 @@ def parse_endpoints(raw: bytes, issuer: str) -> Endpoints:
     document = parse_strictly(raw, depth_max=16)
     if not isinstance(document, dict) or document.get("issuer") != issuer:
         raise ValueError("the discovery document is not of this issuer")
-    keys = _url(document, "jwks_uri")
+    is_plain = urlsplit(issuer).scheme == "http"
+    keys = _url(document, "jwks_uri", is_plain=is_plain)
     if not keys:
         raise ValueError("the discovery document has no jwks_uri that may be asked")
     return Endpoints(
         keys=keys,
-        token=_url(document, "token_endpoint"),
-        authorization=_url(document, "authorization_endpoint"),
-        end_session=_url(document, "end_session_endpoint"),
+        token=_url(document, "token_endpoint", is_plain=is_plain),
+        authorization=_url(document, "authorization_endpoint", is_plain=is_plain),
+        end_session=_url(document, "end_session_endpoint", is_plain=is_plain),
     )
 
 
-def _url(document: dict[str, Any], name: str) -> str:
+def _url(document: dict[str, Any], name: str, *, is_plain: bool) -> str:
+    """Return an endpoint that may be asked; `http` only if the issuer is, so that no provider far away names ours."""
     url = document.get(name, "")
-    return url if isinstance(url, str) and _is_safe(url) else ""
+    return url if isinstance(url, str) and _is_safe(url) and (is_plain or urlsplit(url).scheme == "https") else ""
 
 
 def _is_safe(url: str) -> bool:
@@ -65,9 +71,22 @@ def _is_safe(url: str) -> bool:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return False
-    if not host or len(url) > URL_CHARS_MAX or not all("!" <= sign <= "~" for sign in url) or parts.username:
+    if not host or len(url) > URL_CHARS_MAX or not all("!" <= sign <= "~" for sign in url):
+        return False
+    if "@" in parts.netloc or "\\" in url or not _may_be_asked(host):
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+
+
+def _may_be_asked(host: str) -> bool:
+    """Return whether a host is a name, or an address that is not link-local: there clouds answer with secrets."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]) is None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
 
 
 def is_loopback(host: str) -> bool:

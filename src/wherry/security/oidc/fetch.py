@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 FETCH_S = 5.0
 """For a whole answer."""
@@ -41,8 +42,18 @@ class _Answer:
         self.body = bytearray()
         self.max_age_s: float | None = None
         self.is_whole = False
+        self._is_headed = self._has_length = False
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the end of the connection is the end of the body: its head came, and names no length."""
+        return self._is_headed and not self._has_length
+
+    def on_headers_complete(self) -> None:
+        self._is_headed = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._has_length |= name.lower() in (b"content-length", b"transfer-encoding")
         if name.lower() == b"cache-control" and (found := _MAX_AGE.search(value)) is not None:
             self.max_age_s = float(found[1])
 
@@ -59,6 +70,15 @@ class Form(NamedTuple):
     fields: str
     authorization: str
 
+    def __repr__(self) -> str:
+        return "Form(…)"  # neither the secret of a client nor what it asks for is for a log
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    """Return what the system trusts, read once: that takes long, and would hold up the event loop at each fetch."""
+    return ssl.create_default_context()
+
 
 async def fetch(
     url: str, tls: ssl.SSLContext | None = None, within_s: float = FETCH_S, form: Form | None = None
@@ -74,7 +94,7 @@ async def fetch(
         raise FetchFailed(f"no whole answer within {within_s:g} s") from None
     except ssl.SSLCertVerificationError as fault:
         raise FetchFailed(f"the certificate is not trusted: {fault.verify_message}") from None
-    except (OSError, HttpParserError) as fault:
+    except (OSError, HttpParserError, HttpParserUpgrade, ValueError) as fault:
         raise FetchFailed(f"{type(fault).__name__}") from None
 
 
@@ -82,7 +102,7 @@ async def _fetch(url: str, tls: ssl.SSLContext | None, form: Form | None) -> Fet
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
-    context = (tls or ssl.create_default_context()) if secure else None
+    context = (tls or _system_trust()) if secure else None
     reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -104,6 +124,8 @@ async def _read(reader: asyncio.StreamReader) -> Fetched:
     while not answer.is_whole:
         data = await reader.read(64 << 10)
         if not data:
+            if answer.ends_with_connection:
+                break
             raise FetchFailed("the answer broke off")
         taken += len(data)
         if taken > DOCUMENT_BYTES_MAX:

@@ -20,7 +20,11 @@ KEY_ID_CHARS_MAX = 256
 RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 """A smaller key can be broken; a larger one makes each verification a burden."""
 
-RSA_EXPONENT_MAX = 1 << 32
+RSA_EXPONENT_MIN, RSA_EXPONENT_MAX = 3, 1 << 32
+
+_ED25519_P = (1 << 255) - 19
+_ED25519_D = -121_665 * pow(121_666, -1, _ED25519_P) % _ED25519_P
+"""The field and the curve of RFC 8032."""
 
 _EC = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -108,13 +112,26 @@ def _public(jwk: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     kind = jwk.get("kty")
     if kind == "RSA":
         key = RSAAlgorithm.from_jwk({name: jwk[name] for name in ("kty", "n", "e")})
-        if not RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX or key.public_numbers().e > RSA_EXPONENT_MAX:  # type: ignore[union-attr]
-            return key, ()
-        return key, _RSA
+        numbers = key.public_numbers()  # type: ignore[union-attr]
+        is_strong = RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX and numbers.n % 2 == 1
+        return (
+            key,
+            _RSA if is_strong and RSA_EXPONENT_MIN <= numbers.e <= RSA_EXPONENT_MAX and numbers.e % 2 == 1 else (),
+        )
     if kind == "EC":
         curve = jwk["crv"]
         key_ec = ECAlgorithm.from_jwk({name: jwk[name] for name in ("kty", "crv", "x", "y")})
         return key_ec, tuple(name for name, needed in _EC.items() if needed == curve)
     if kind == "OKP" and jwk["crv"] == "Ed25519":
-        return OKPAlgorithm.from_jwk({name: jwk[name] for name in ("kty", "crv", "x")}), _ED
+        key_ed = OKPAlgorithm.from_jwk({name: jwk[name] for name in ("kty", "crv", "x")})
+        return key_ed, () if _is_of_small_order(key_ed.public_bytes_raw()) else _ED  # type: ignore[union-attr]
     return None, ()
+
+
+def _is_of_small_order(raw: bytes) -> bool:
+    """Return whether a point of Ed25519 has an order of 1, 2, 4 or 8: then one signature fits many messages.
+
+    The ordinate of these is 1, -1, 0, or a root of dy⁴ + 2y² - 1, whose double has the ordinate 0.
+    """
+    y = int.from_bytes(raw, "little") % (1 << 255) % _ED25519_P
+    return y * (y * y - 1) * (_ED25519_D * y**4 + 2 * y * y - 1) % _ED25519_P == 0

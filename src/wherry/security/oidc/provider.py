@@ -80,7 +80,12 @@ class IdentityProvider:
         return None if fetched_at is None else self._clock() - fetched_at
 
     def may_find(self, key_id: str | None) -> bool:
-        """Return whether a fetch now could bring a key that is not known."""
+        """Return whether a fetch now could bring a key that is not known.
+
+        While the provider fails nobody waits for it: it is asked again anyhow, by `follow`.
+        """
+        if self.freshness.failures:
+            return False
         if self.has_good_keys and (key_id is None or self.keys.knows(key_id)):
             return False
         return self._refreshing is not None or self.freshness.may_ask(self._clock())
@@ -115,7 +120,7 @@ class IdentityProvider:
                 raise ValueError("the provider has no key that can verify")
         except FetchFailed as fault:
             self._failed(str(fault))
-        except (ValueError, RecursionError) as fault:
+        except Exception as fault:  # whatever it is: without a later instant `follow` would ask again at once, for ever
             self._failed(f"its documents cannot be used: {type(fault).__name__}")
         else:
             self._succeeded(endpoints, keys, fetched)

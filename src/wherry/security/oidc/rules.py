@@ -6,6 +6,9 @@
     claim:groups=ops    ->  consume
     anyone              ->  publish:hello
 
+The role of a client is what is behind the last colon, since clients are often named by URLs; of a role with a colon,
+`claim:resource_access.shop.roles=orders:read` is the rule.
+
 Left of the arrow is what a token must have: a role of Keycloak's realm, a role of one of its clients, a scope, a value
 of any claim, or nothing at all. Right of it is what the token gets: verbs on topics as API keys have them, and `call`
 with a pattern of `service.method`. A claim that no rule names gives nothing.
@@ -99,6 +102,8 @@ def parse_rule(text: str) -> Rule:
     grants = given.split()
     if not arrow or not 1 <= len(grants) <= GRANTS_MAX or len(text) > RULE_CHARS_MAX:
         raise InvalidInput("oidc.rules", text, ALLOWED)
+    if any(each.endswith(":") for each in grants):  # a pattern that was forgotten must not mean everything
+        raise InvalidInput("oidc.rules", text, ALLOWED)
     path, value, splits = _source(source.strip(), text)
     rights = tuple(parse_right(each) for each in grants if not _is_call(each))
     methods = tuple(_pattern(each) for each in grants if _is_call(each))
@@ -110,6 +115,8 @@ def _source(source: str, text: str) -> tuple[tuple[str, ...], str, bool]:
     kind, _, rest = source.partition(":")
     client, colon, role = rest.rpartition(":")
     name, _, value = rest.partition("=")
+    if any(each != each.strip() for each in (rest, client, role, name, value)):
+        raise InvalidInput("oidc.rules", text, ALLOWED)
     if source == "anyone":
         return (), "", False
     if kind == "realm" and rest:
@@ -128,7 +135,7 @@ def _is_call(grant: str) -> bool:
 
 
 def _pattern(grant: str) -> str:
-    return check.graphic("oidc.rules", grant.partition(":")[2] or "*", PATTERN_CHARS_MAX)
+    return check.graphic("oidc.rules", grant.partition(":")[2] if ":" in grant else "*", PATTERN_CHARS_MAX)
 
 
 def _found(claims: Mapping[str, Any], path: tuple[str, ...]) -> object:

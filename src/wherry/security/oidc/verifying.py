@@ -1,7 +1,7 @@
 """The verification of an access token: a pure decision over the token, the keys, the expectations and the time.
 
 Each step raises at the first rule that is broken; `verify` returns the reason. The order is: size and form, header,
-key, signature, then the claims, so that nothing is believed that is not signed.
+key, signature, then the claims, so that nothing is believed, nor even parsed, that is not signed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import msgspec
 
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
-from wherry.security.oidc.compact import Compact, taken_apart
+from wherry.security.keys import BEARER_PREFIX
+from wherry.security.oidc.compact import taken_apart
 from wherry.security.oidc.key_set import ALGORITHMS, KEY_ID_CHARS_MAX, KeySet
 from wherry.security.oidc.refusal import TokenRefusal, TokenRefused
 
@@ -21,15 +22,12 @@ LEEWAY_S_MAX = 300.0
 AUDIENCES_MAX = 64
 TIME_S_MAX = float(1 << 53)
 
-NAME_PREFIX = "oidc:"
-"""Before the subject in the name of a caller, so that no subject takes the name of an API key."""
-
 _TYPES = ("at+jwt", "application/at+jwt", "jwt", "application/jwt")
 _MARKED_TYPES = _TYPES[:2]
 _EMBEDDED_KEYS = ("jku", "x5u", "jwk", "x5c")
 _NOT_SPOKEN = ("crit", "b64", "cty", "zip", "enc")
-_OF_OTHER_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
-"""Claims of ID tokens and logout tokens."""
+_OF_OTHER_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash", "events", "sid", "auth_time", "acr")
+"""Claims of ID tokens and logout tokens; some providers write the last three into access tokens, but mark these."""
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,19 +72,23 @@ def verify(token: str, keys: KeySet, expected: Expectations, now_s: float) -> Cl
     """Return the claims of an access token that may be believed, else the reason why not."""
     try:
         parts = taken_apart(token)
-        algorithm, key_id = _header(parts.header)
+        header = parts.header()
+        algorithm, key_id = _header(header)
         key = keys.key_for(key_id, algorithm)
         if not key.verifies(algorithm, parts.signed, parts.signature):
             raise TokenRefused(TokenRefusal.SIGNATURE)
-        return _claims(parts, expected, now_s)
+        return _claims(header, parts.claims(), expected, now_s)
     except TokenRefused as refused:
         return refused.reason
 
 
-def key_id_of(token: str) -> str | None:
-    """Return the key id that a token names, if its header is one that could be accepted; nothing is verified."""
+def key_named(token: str) -> tuple[str, str | None] | None:
+    """Return the algorithm and the key id of a token; None if its form or its header cannot be accepted.
+
+    Nothing is verified, and only the header is read.
+    """
     try:
-        return _header(taken_apart(token).header)[1]
+        return _header(taken_apart(token).header())
     except TokenRefused:
         return None
 
@@ -105,18 +107,19 @@ def _header(header: Mapping[str, Any]) -> tuple[str, str | None]:
     return algorithm, key_id
 
 
-def _claims(parts: Compact, expected: Expectations, now_s: float) -> Claims:
-    claims = parts.claims
+def _claims(header: Mapping[str, Any], claims: dict[str, Any], expected: Expectations, now_s: float) -> Claims:
     if claims.get("iss") != expected.issuer:
         raise TokenRefused(TokenRefusal.ISSUER)
-    _check_kind(parts.header, claims, unmarked=expected.unmarked)
+    _check_kind(header, claims, unmarked=expected.unmarked)
     _check_audience(claims, expected)
     expires_s = _check_times(claims, expected.leeway_s, now_s)
     try:
-        subject = check.name("sub", claims.get(expected.name_claim), limits.KEY_NAME_BYTES_MAX - len(NAME_PREFIX))
+        subject = check.name("sub", claims.get(expected.name_claim), limits.KEY_NAME_BYTES_MAX - len(BEARER_PREFIX))
     except InvalidInput:
         raise TokenRefused(TokenRefusal.SUBJECT) from None
-    return Claims(NAME_PREFIX + subject, expires_s, claims)
+    if not subject.isprintable():  # signs that turn or end a line in a log, or cannot be seen
+        raise TokenRefused(TokenRefusal.SUBJECT)
+    return Claims(BEARER_PREFIX + subject, expires_s, claims)
 
 
 def _check_kind(header: Mapping[str, Any], claims: Mapping[str, Any], *, unmarked: bool) -> None:

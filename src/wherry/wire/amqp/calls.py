@@ -85,7 +85,7 @@ async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Meth
     if method.passive:
         session.host.exchange_index.terms(method.exchange)
         return m.ExchangeDeclareOk()
-    session.check("admin", full_name(session.host.name, method.exchange))
+    session.rights.check("admin", full_name(session.host.name, method.exchange))
     wanted = exchanges.checked_terms(
         method.type,
         durable=method.durable,
@@ -94,7 +94,7 @@ async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Meth
         arguments=method.arguments,
     )
     if wanted.alternate:
-        session.check("publish", full_name(session.host.name, wanted.alternate))
+        session.rights.check("publish", full_name(session.host.name, wanted.alternate))
     await session.host.declare_exchange(method.exchange, wanted)
     return m.ExchangeDeclareOk()
 
@@ -102,7 +102,7 @@ async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Meth
 @call(m.ExchangeDelete)
 async def _exchange_delete(channel: Channel, method: m.ExchangeDelete) -> Method:
     session = channel.session
-    session.check("admin", full_name(session.host.name, method.exchange))
+    session.rights.check("admin", full_name(session.host.name, method.exchange))
     await session.flush()
     await session.host.delete_exchange(method.exchange, if_unused=method.if_unused)
     return m.ExchangeDeleteOk()
@@ -111,8 +111,8 @@ async def _exchange_delete(channel: Channel, method: m.ExchangeDelete) -> Method
 @call(m.ExchangeBind)
 async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
     session = channel.session
-    session.check("admin", full_name(session.host.name, method.destination))
-    session.check("consume", full_name(session.host.name, method.source))
+    session.rights.check("admin", full_name(session.host.name, method.destination))
+    session.rights.check("consume", full_name(session.host.name, method.source))
     if method.destination == "":
         raise on_default_exchange()
     await session.host.bind(method.source, method.routing_key, method.arguments, to=method.destination)
@@ -122,7 +122,7 @@ async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
 @call(m.ExchangeUnbind)
 async def _exchange_unbind(channel: Channel, method: m.ExchangeUnbind) -> Method:
     session = channel.session
-    session.check("admin", full_name(session.host.name, method.destination))
+    session.rights.check("admin", full_name(session.host.name, method.destination))
     if method.destination == "":
         raise on_default_exchange()
     await session.flush()
@@ -142,10 +142,10 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
         return m.QueueDeclareOk(queue=name, consumer_count=1)
     if method.passive:
         queue = _queue(channel, name)
-        if session.may_any(("consume", "publish", "admin"), queue.topic) == "consume":
+        if session.rights.may_any(("consume", "publish", "admin"), queue.topic) == "consume":
             await session.host.have_subscription(queue)
     else:
-        session.check("admin", full_name(session.host.name, name))
+        session.rights.check("admin", full_name(session.host.name, name))
         wanted = QueueTerms(
             durable=method.durable and not method.exclusive,  # an exclusive queue ends with its connection
             exclusive=method.exclusive,
@@ -155,7 +155,7 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
         queue_terms.check_type(session.host.name, name, wanted)
         if wanted.dead_exchange is not None:  # or the broker would publish for a client that may not
             where = wanted.dead_exchange or wanted.dead_key
-            session.check("publish", full_name(session.host.name, where) if where else "*")
+            session.rights.check("publish", full_name(session.host.name, where) if where else "*")
         queue = await session.host.declare_queue(name, wanted, session)
         if session.is_over and queue.owner is session:  # the client is gone, and nothing else would delete it
             await session.host.delete_queue(queue)
@@ -169,8 +169,8 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
 async def _queue_bind(channel: Channel, method: m.QueueBind) -> Method:
     session = channel.session
     queue = _queue(channel, method.queue)
-    session.check("admin", queue.topic)
-    session.check("consume", full_name(session.host.name, method.exchange))
+    session.rights.check("admin", queue.topic)
+    session.rights.check("consume", full_name(session.host.name, method.exchange))
     key = queue.name if not method.queue and not method.routing_key else method.routing_key
     await session.host.bind(method.exchange, key, method.arguments, queue=queue.name)
     return m.QueueBindOk()
@@ -180,7 +180,7 @@ async def _queue_bind(channel: Channel, method: m.QueueBind) -> Method:
 async def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Method:
     session = channel.session
     name = _named(channel, method.queue)
-    session.check("admin", full_name(session.host.name, name))
+    session.rights.check("admin", full_name(session.host.name, name))
     if not session.host.has_queue(name):
         return m.QueueUnbindOk()
     queue = _queue(channel, name)
@@ -194,7 +194,7 @@ async def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Method:
 async def _queue_purge(channel: Channel, method: m.QueuePurge) -> Method:
     session = channel.session
     queue = _queue(channel, method.queue)
-    session.check("consume", queue.topic)
+    session.rights.check("consume", queue.topic)
     await session.flush()
     return m.QueuePurgeOk(message_count=await session.host.purge(queue))
 
@@ -206,7 +206,7 @@ async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
     if not session.host.has_queue(name):
         return m.QueueDeleteOk(message_count=0)
     queue = _queue(channel, name)
-    session.check("admin", queue.topic)
+    session.rights.check("admin", queue.topic)
     await session.flush()
     where = f"queue '{name}' in vhost '{session.host.name}'"
     if method.if_unused and queue.consumers:
@@ -243,7 +243,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
         channel.consume_replies(tag, no_ack=method.no_ack)
         return m.BasicConsumeOk(consumer_tag=tag)
     queue = _queue(channel, method.queue)
-    session.check("consume", queue.topic)
+    session.rights.check("consume", queue.topic)
     priority = method.arguments.get("x-priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise refused(Reason.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
@@ -290,7 +290,7 @@ async def _cancel_ok(channel: Channel, method: m.BasicCancelOk) -> None:
 async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     session = channel.session
     queue = _queue(channel, method.queue)
-    session.check("consume", queue.topic)
+    session.rights.check("consume", queue.topic)
     if not method.no_ack and not session.holding.room():
         raise refused(Reason.RESOURCE_ERROR, "the connection holds too much that it has not acked")
     await session.host.have_subscription(queue)

@@ -115,6 +115,20 @@ class Consumer:
         if self.channel.session.wants_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
 
+    def end(self) -> bool:
+        """Stop, since the client lost the right; return whether the client could be told, else its channel has to end.
+
+        Messages that it holds stay unsettled.
+        """
+        if self.channel.consumers.get(self.tag) is not self:
+            return True
+        self.send_consume_ok()
+        self.channel.cancel(self.tag)
+        session = self.channel.session
+        if session.wants_cancels:
+            session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
+        return session.wants_cancels
+
 
 class Channel:
     """One channel of a connection."""
@@ -172,7 +186,7 @@ class Channel:
         if not targets:
             self._return_unrouted(event, known, unconfirmed)
             return
-        session.check_publish(targets)
+        session.rights.check_publish(targets)
         self._put(event, known, due, targets, unconfirmed)
 
     def _put(

@@ -354,7 +354,7 @@ class Connection(FairProtocol):
         if why is not None:
             self.cut_off(why)
             return
-        self.session.forget_rights()
+        self.session.renew_rights()
         if self._heartbeat_s and now - self._written_at >= self._heartbeat_s / 2:
             self.write(HEARTBEAT_FRAME)
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any
 
-from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
 from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
@@ -34,6 +33,7 @@ from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, IncomingMessages, Misgreeted
 from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.credentials import credentials, secret_in
+from wherry.wire.amqp.rights import ClientRights
 from wherry.wire.amqp.transport import Transport
 
 FRAME_MAX = 131_072
@@ -104,7 +104,7 @@ class Session:
         self._wants_login_refusal = False
         self.login = login
         self._transport, self._clock = transport, clock
-        self._may_publish: set[str] = set()
+        self.rights = ClientRights(login)
         queueing.clients[self] = None
 
     # ------------------------------------------------------------------------------------------------- for its channels
@@ -148,36 +148,14 @@ class Session:
         """Send complete frames, in pieces."""
         self._transport.write_all(pieces)
 
-    def check(self, verb: Verb, topic: str) -> None:
-        """Raise `ACCESS_REFUSED` if the client lacks the right."""
-        try:
-            self.login.check(verb, topic)
-        except (Forbidden, Unauthorized) as fault:
-            raise refused(Reason.ACCESS_REFUSED, str(fault)) from None
-
-    def may_any(self, verbs: tuple[Verb, ...], topic: str) -> Verb:
-        """Return the first of these rights that the client has; raise `ACCESS_REFUSED` if it has none."""
-        for verb in verbs[:-1]:
-            try:
-                self.check(verb, topic)
-            except Refused:
-                continue
-            return verb
-        self.check(verbs[-1], topic)
-        return verbs[-1]
-
-    def check_publish(self, targets: Iterable[Queue]) -> None:
-        """Raise `ACCESS_REFUSED` if the client may not publish to one of these queues."""
-        if self.login.is_open:
-            return
-        for queue in targets:
-            if queue.topic not in self._may_publish:
-                self.check("publish", queue.topic)
-                self._may_publish.add(queue.topic)
-
-    def forget_rights(self) -> None:
-        """Drop the cached rights: those of the key may have changed."""
-        self._may_publish.clear()
+    def renew_rights(self) -> None:
+        """Ask for the rights anew, since those of the key may have changed; end consumers that have lost theirs."""
+        self.rights.forget()
+        consumers = [each for channel in self.channels.values() for each in channel.consumers.values()]
+        lost = self.rights.withdrawn({each.queue.topic for each in consumers})
+        for consumer in consumers if lost else ():
+            if (fault := lost.get(consumer.queue.topic)) is not None and not consumer.end():
+                self.queueing.run_in_background(self._refuse(fault, consumer.channel.number, m.BasicConsume.ids))
 
     def tidy_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
@@ -313,7 +291,7 @@ class Session:
             self.login.renew(method.new_secret.decode("utf-8", "replace"))
         except Unauthorized as fault:
             raise refused(Reason.ACCESS_REFUSED, str(fault), hard=True) from None
-        self._may_publish.clear()
+        self.renew_rights()
         self.send(0, m.ConnectionUpdateSecretOk())
 
     def _start(self, method: m.ConnectionStartOk) -> Work | None:
@@ -424,8 +402,8 @@ class Session:
         return self._close_channel(reply)
 
     async def _close_channel(self, fault: AmqpFault) -> None:
-        channel = self.channels[fault.channel]
-        if channel.is_closing:
+        channel = self.channels.get(fault.channel)
+        if channel is None or channel.is_closing:
             return
         await self.intake.flush()  # publishes before the fault count
         channel.is_closing = True

@@ -20,6 +20,9 @@ from wherry.wire.flight.faults import sends_errors
 Guard: TypeAlias = Callable[[Mapping[str, str], Verb, str], str]
 """Returns the caller's name, by its headers, if it has the right on the topic; raises `Unauthorized` or `Forbidden`."""
 
+Wait: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Waits, in the thread of a call, for what its headers need before they can be checked; nearly always for nothing."""
+
 Check: TypeAlias = Callable[[], None]
 """Raises once the caller has lost its right."""
 
@@ -28,6 +31,10 @@ CALLS_MAX = 256
 
 CALLS_OF_ONE_MAX = 64
 """Most calls at a time of one key, so that no client keeps all others out."""
+
+
+def no_wait(headers: Mapping[str, str]) -> None:
+    """Wait for nothing: all that a check needs is there."""
 
 
 class Visit(flight.ServerMiddleware):  # type: ignore[misc]
@@ -47,8 +54,8 @@ class Visit(flight.ServerMiddleware):  # type: ignore[misc]
 class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Checks and counts calls as they begin."""
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    def __init__(self, guard: Guard, wait: Wait = no_wait) -> None:
+        self._guard, self._wait = guard, wait
         self._lock = threading.Lock()
         self._inside: Counter[str] = Counter()
 
@@ -60,9 +67,13 @@ class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     @sends_errors
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Visit:
-        """Check and count a call. Of several headers of one name the last counts, as over HTTP."""
+        """Check and count a call. Of several headers of one name the last counts, as over HTTP.
+
+        Only here a call may wait for a key: it has a thread of its own, and has not yet come to the event loop.
+        """
         last = {name.lower(): values[-1] for name, values in headers.items() if values}
         texts = {name: value for name, value in last.items() if isinstance(value, str)}
+        self._wait(texts)
         caller = self._caller(texts)
         self._enter(caller)
         return Visit(self, texts, caller)

@@ -21,7 +21,7 @@ from wherry.wire.flight.actions import ACTIONS, body_of
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.certificates import Certificates
 from wherry.wire.flight.faults import flight_errors, sends_errors
-from wherry.wire.flight.gate import Check, Gate, Guard
+from wherry.wire.flight.gate import Check, Gate, Guard, Wait, no_wait
 from wherry.wire.flight.push import Pushing
 from wherry.wire.flight.terms import OfStage, Push, Put, Query, RedriveTerms, Table, Ticket, decoded, described
 
@@ -39,7 +39,7 @@ def open_to_all(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """A Flight server for one broker. Its methods run in threads of their own, and call the broker by the bridge."""
 
-    def __init__(self, location: str, broker: BrokerPort, guard: Guard, tls: Certificates | None) -> None:
+    def __init__(self, location: str, broker: BrokerPort, guard: Guard, wait: Wait, tls: Certificates | None) -> None:
         more: dict[str, Any] = {}
         if tls is not None:
             more = {"tls_certificates": [(tls.chain, tls.key)]}
@@ -48,7 +48,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._broker = broker
         self._guard = guard
         self._bridge = Bridge(asyncio.get_running_loop())
-        self.gate = Gate(guard)
+        self.gate = Gate(guard, wait)
         self.is_idle = True
         """Whether every call has ended; after a stop, the process cannot exit by itself otherwise."""
         super().__init__(location, middleware={_GATE: self.gate}, **more)  # calls may come from here on
@@ -219,16 +219,24 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
 @asynccontextmanager
 async def serve(
-    broker: BrokerPort, host: str, port: int, *, guard: Guard = open_to_all, tls: Certificates | None = None
+    broker: BrokerPort,
+    host: str,
+    port: int,
+    *,
+    guard: Guard = open_to_all,
+    wait: Wait = no_wait,
+    tls: Certificates | None = None,
 ) -> AsyncIterator[FlightServer]:
     """Run a Flight server for a broker of this loop, while the `async with` lasts. Port 0 lets the system choose.
+
+    `guard` is also called in the event loop, and must not wait; `wait` is called in the thread of each call.
 
     It serves in threads of its own as soon as it is made. Its method `serve` would take the signals of the process.
     """
     scheme = "grpc" if tls is None else "grpc+tls"
     location = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
-        server = FlightServer(location, broker, guard, tls)
+        server = FlightServer(location, broker, guard, wait, tls)
     except (pa.ArrowException, OSError) as fault:
         raise InvalidInput("flight.port", f"{host}:{port}", f"an address to listen on ({fault})") from None
     try:

@@ -167,7 +167,9 @@ def test_known_keys_go_on_for_a_bounded_time_while_the_provider_is_down(caplog):
         for token in (early, world.token()):
             with pytest.raises(Unauthorized, match=UNREACHABLE):
                 world.tokens.identify(token)
+        assert world.tokens.awaited(world.token()) is None, "nobody waits for a provider that fails"
         world.is_down = False
+        await world.provider.refresh()
         assert (await world.identify(world.token())).name == "oidc:ann"
         assert world.provider.is_reachable
 
@@ -183,6 +185,42 @@ def test_a_provider_that_was_never_reached_refuses_every_token():
         world.is_down = True
         with pytest.raises(Unauthorized, match=UNREACHABLE):
             await world.identify(world.token())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("text", ["a password", "wk_short", "a.b.c", "eyJhbGciOiJub25lIn0.e30.AA", '{"alg":"RS256"}'])
+def test_a_text_that_is_no_token_waits_for_no_provider(text):
+    async def main() -> None:
+        world = World("provider")
+        assert not world.provider.has_good_keys
+        assert world.tokens.awaited(text) is None
+        waiting = world.tokens.awaited(world.token())
+        assert waiting is not None, "a token does, while no fetch has failed"
+        await waiting
+
+    asyncio.run(main())
+
+
+def test_every_end_of_a_fetch_says_when_to_ask_again():
+    async def main() -> None:
+        asked = 0
+
+        async def get(url: str) -> Fetched:
+            nonlocal asked
+            asked += 1
+            raise KeyError("a fault that nobody thought of")
+
+        now = [START_S]
+        provider = IdentityProvider(ISSUER, get=get, clock=lambda: now[0])
+        await provider.refresh()
+        assert provider.freshness.due_at > now[0]
+        assert provider.freshness.failures == 1
+        following = asyncio.create_task(provider.follow())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        following.cancel()
+        assert asked == 1, "it waits before it asks again"
 
     asyncio.run(main())
 

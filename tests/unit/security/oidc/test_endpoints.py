@@ -29,6 +29,16 @@ def test_an_issuer_over_tls_or_on_loopback_is_accepted(issuer):
         *("http://id.example", "http://10.0.0.1", "ftp://id.example", "https://", "id.example", "https://a b"),
         *("https://id.example/?x", "https://id.example/#x", "https://u:p@id.example", "https://id:port"),
         *(
+            "https://@id.example",
+            "https://:p@id.example",
+            "https://id.example\\@evil.example",
+            "https://169.254.169.254",
+            "https://[fe80::1]",
+            "https://[::ffff:169.254.169.254]",
+            "https://2852039166",
+            "https://0xa9fea9fe",
+            "https://169.254.43518.",
+            "https://0.0.0.0",
             "http://127.0.0.1.example",
             "http://localhost.example",
             "https://id.example/\r\nX: y",
@@ -52,6 +62,9 @@ def test_endpoints_are_read():
         *({"issuer": ISSUER + "/"}, {"issuer": "https://evil.example"}, {"issuer": None}, {"issuer": [ISSUER]}),
         *(
             {"jwks_uri": "http://id.example/certs"},
+            {"jwks_uri": "http://127.0.0.1:6379/certs"},
+            {"jwks_uri": "https://169.254.169.254/latest"},
+            {"jwks_uri": "https://u@id.example/certs"},
             {"jwks_uri": None},
             {"jwks_uri": "file:///etc/passwd"},
             {"jwks_uri": 7},
@@ -61,6 +74,13 @@ def test_endpoints_are_read():
 def test_a_document_of_another_issuer_or_with_unsafe_keys_is_refused(changes):
     with pytest.raises(ValueError, match="document"):
         parse_endpoints(json.dumps(DOCUMENT | changes).encode(), ISSUER)
+
+
+def test_endpoints_of_this_machine_are_believed_of_an_issuer_there():
+    issuer = "http://127.0.0.1:80"
+    document = {"issuer": issuer, "jwks_uri": f"{issuer}/certs", "token_endpoint": "https://id.example/token"}
+    found = parse_endpoints(json.dumps(document).encode(), issuer)
+    assert (found.keys, found.token) == (f"{issuer}/certs", "https://id.example/token")
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b'{"issuer": 1, "issuer": 2}'])

@@ -65,6 +65,9 @@ def test_claims_that_no_rule_names_give_nothing():
     [
         *("", "->", "realm:clerk", "realm:clerk ->", "realm: -> consume", "client:x -> consume", "scope: -> consume"),
         *("claim:x -> consume", "claim:=x -> consume", "role:x -> consume", "anyone: -> consume"),
+        *("realm:x -> publish:", "realm:x -> consume:", "realm:x -> admin:", "realm:x -> call:", "realm: x -> consume"),
+        *("client: a:b -> consume", "client:a :b -> consume", "client:a: b -> consume", "claim:x= y -> consume"),
+        *("claim: x=y -> consume", "claim:x =y -> consume", "scope:\tx -> consume"),
         *("realm:x -> write", "realm:x -> publish:\x01", "realm:x -> call:" + "a" * 300),
         *("realm:x -> " + "consume " * 65, "realm:" + "x" * 5_000 + " -> consume"),
     ],
@@ -72,6 +75,13 @@ def test_claims_that_no_rule_names_give_nothing():
 def test_a_rule_that_means_nothing_is_refused(text):
     with pytest.raises(InvalidInput):
         parse_rule(text)
+
+
+def test_the_role_of_a_client_is_behind_the_last_colon():
+    claims = {"resource_access": {"https://shop:80": {"roles": ["admin"]}, "shop": {"roles": ["80:admin"]}}}
+    assert parse_rule("client:https://shop:80:admin -> consume").applies(claims)
+    assert not parse_rule("client:shop:80:admin -> consume").applies(claims)
+    assert parse_rule("claim:resource_access.shop.roles=80:admin -> consume").applies(claims)
 
 
 def test_the_number_of_rules_is_bounded():

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tests.examples import scaled
 from tests.oidc.forged import FORGERIES, Forger
-from tests.oidc.signing import ALGORITHMS, jwk, private_key
+from tests.oidc.signing import ALGORITHMS, b64, jwk, number, private_key
+from wherry.security.oidc.compact import parse_strictly, pieces
 from wherry.security.oidc.key_set import KeySet, parse_key_set
 from wherry.security.oidc.refusal import TokenRefusal
-from wherry.security.oidc.verifying import Claims, Expectations, verify
+from wherry.security.oidc.verifying import Claims, Expectations, key_named, verify
 
 ISSUER = "https://id.example/realms/shop"
 EXPECTED = Expectations(issuer=ISSUER, audiences=("wherry",))
@@ -82,6 +83,42 @@ def test_a_forged_token_is_refused(name, known):
     assert outcome(FORGERIES[name](forger), known) in REASONS[name.partition(":")[0]]
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a":"' + r"\"" * 2_000, '{"a":"' + r"\"" * 2_000 + "\\", '"' * 2_001, "[" * 9 + '"']
+)
+def test_each_sign_of_a_document_is_read_once(text):
+    """What matches wherever it begins never starts again behind its first sign: a failure there made it quadratic."""
+    spans = [piece.span() for piece in pieces(text)]
+    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])]
+    assert spans[-1][1] == len(text)
+    with pytest.raises(ValueError):
+        parse_strictly(text.encode())
+
+
+@settings(max_examples=scaled(300))
+@given(st.text(alphabet='"\\[]{}a,\n'))
+def test_no_text_has_a_gap_between_its_pieces(text):
+    assert "".join(piece[0] for piece in pieces(text)) == text
+
+
+def test_claims_are_not_parsed_before_the_signature_is_good(known):
+    forger = Forger(ISSUER)
+    stranger = forger.signed(claims=b"no JSON", key=private_key("RS256", "stranger"))
+    assert outcome(stranger, known) is TokenRefusal.SIGNATURE
+    assert outcome(forger.signed(claims=b"no JSON"), known) is TokenRefusal.FORM
+
+
+@pytest.mark.parametrize("text", ["hello", "a.b", "a.b.c", "eyJhbGciOiJub25lIn0.e30.AA", "x" * 20_000])
+def test_a_text_that_cannot_be_a_token_names_no_key(text):
+    assert key_named(text) is None
+
+
+def test_the_header_alone_says_which_key_is_named():
+    forger = Forger(ISSUER)
+    assert key_named(forger.signed(claims=b"no JSON")) == ("RS256", "provider-RS256")
+    assert key_named(forger.signed(forger.header(kid=None))) == ("RS256", None)
+
+
 def test_there_are_more_than_sixty_forged_tokens():
     assert len(FORGERIES) >= 100
 
@@ -108,7 +145,8 @@ def test_an_unmarked_token_is_accepted_only_where_that_is_configured(known):
     plain = forger.signed(forger.header(typ=None), forger.claims(typ=None))
     assert outcome(plain, known) is TokenRefusal.KIND
     assert isinstance(outcome(plain, known, lenient), Claims)
-    for name in ("nonce", "at_hash", "c_hash", "s_hash", "events"):
+    for name in ("nonce", "at_hash", "c_hash", "s_hash", "events", "sid", "auth_time", "acr"):
+        assert isinstance(outcome(forger.good(**{name: "x"}), known, lenient), Claims), "marked, it may have it"
         assert outcome(forger.good(typ=None, **{name: "x"}), known, lenient) is TokenRefusal.KIND
     assert outcome(forger.good(typ="ID"), known, lenient) is TokenRefusal.KIND
 
@@ -170,6 +208,27 @@ def test_a_key_of_less_than_2048_bits_verifies_nothing():
     forger = Forger(ISSUER)
     token = forger.signed(forger.header(kid="weak-RS256"), key=private_key("RS256", "weak"))
     assert outcome(token, listed) is TokenRefusal.UNKNOWN_KEY
+
+
+def _weak_ed(raw: bytes) -> dict[str, str]:
+    return {"kty": "OKP", "crv": "Ed25519", "x": b64(raw), "kid": "weak"}
+
+
+ED25519_P = (1 << 255) - 19
+ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+
+
+@pytest.mark.parametrize("y", [0, 1, ED25519_P - 1, ED25519_P, ED25519_P + 1, ORDER_8, ED25519_P - ORDER_8])
+@pytest.mark.parametrize("sign", [0, 1 << 255])
+def test_a_point_of_small_order_verifies_nothing(y, sign):
+    assert not parse_key_set(json.dumps({"keys": [_weak_ed((y | sign).to_bytes(32, "little"))]}).encode()).keys
+
+
+def test_an_even_modulus_or_exponent_verifies_nothing():
+    good = private_key("RS256").public_key().public_numbers()
+    for n, e in ((good.n - 1, good.e), (good.n, 65_538), (good.n, 1)):
+        listed = {"kty": "RSA", "n": number(n), "e": number(e), "kid": "weak"}
+        assert not parse_key_set(json.dumps({"keys": [listed]}).encode()).keys
 
 
 def test_a_curve_verifies_its_own_algorithm_only():

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import NotFound
-from wherry.security.keys import make
+from wherry.security.keys import make, own_name
 from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL, KeyName, TimeMs
@@ -106,6 +106,8 @@ async def change_key(call: ApiCall) -> Answer:
     fields = given(call.body)
     if "rights" in fields:
         fields["rights"] = tuple(model(Right, each) for each in fields["rights"])
+    if "name" in fields:
+        own_name(fields["name"])
     return json_response(_view(await call.service.broker.change_key(call["id"], **fields)))
 
 
