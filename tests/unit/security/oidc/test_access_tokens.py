@@ -202,7 +202,7 @@ def test_a_text_that_is_no_token_waits_for_no_provider(text):
     asyncio.run(main())
 
 
-def test_every_end_of_a_fetch_says_when_to_ask_again():
+def test_after_every_end_of_a_fetch_there_is_an_instant_to_ask_again():
     async def main() -> None:
         asked = 0
 

@@ -113,7 +113,7 @@ def test_a_text_that_cannot_be_a_token_names_no_key(text):
     assert key_named(text) is None
 
 
-def test_the_header_alone_says_which_key_is_named():
+def test_the_key_id_is_read_from_the_header_alone():
     forger = Forger(ISSUER)
     assert key_named(forger.signed(claims=b"no JSON")) == ("RS256", "provider-RS256")
     assert key_named(forger.signed(forger.header(kid=None))) == ("RS256", None)
