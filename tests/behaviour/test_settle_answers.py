@@ -88,3 +88,18 @@ async def test_a_settle_of_a_consumer_that_has_more_to_do_does_not_wait_for_comp
     assert committer.is_writing or committer.durable == committer.submitted
     await committer.wait(committer.submitted)
     assert answers == [None]
+
+
+@in_loop
+async def test_the_ack_of_an_empty_delivery_is_answered(home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    consumer = await reader_of(broker, "t")
+    for before in range(2):
+        nothing = await consumer.pull()
+        assert len(nothing) == 0
+        await nothing.ack()
+        await broker.publish("t", bodies(1))
+        got = await consumer.pull()
+        await asyncio.gather(nothing.ack(), got.ack())
+        assert broker.subscription_stats("t", "readers").counters["acked"] == before + 1

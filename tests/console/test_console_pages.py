@@ -67,6 +67,34 @@ def test_a_bad_value_is_a_toast_that_names_the_field(node: Served, opened: Openi
     expect(page.get_by_role("dialog")).to_be_visible()
 
 
+@pytest.mark.rows("Q18")
+def test_a_topic_that_flows_is_made_and_shown_and_stays_so(node: Served, opened: Opening):
+    url = node.node.url
+    page = opened(url, "topics", quiet=False)
+    page.get_by_role("button", name="New topic").first.click()
+    page.get_by_label("Name").fill("flowing")
+    page.get_by_label("Mesh").select_option("flow")
+    page.get_by_label("Order", exact=True).select_option("timeline")
+    page.get_by_role("button", name="Create").click()
+    toast(page, "fifo when mesh='flow'")
+    page.get_by_label("Order", exact=True).select_option("fifo")
+    page.get_by_role("button", name="Create").click()
+    toast(page, "Created flowing.")
+    assert ask(url, "GET /v1/topics/flowing")["config"]["mesh"] == "flow"
+    expect(page.get_by_text("flow: passed on to peers")).to_be_visible()
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_label("Mesh")).to_be_disabled()
+    expect(page.get_by_label("Mesh")).to_have_value("flow")
+    page.get_by_label("Messages at most").fill("7")
+    page.get_by_role("button", name="Save").click()
+    toast(page, "Changed flowing.")
+    config = ask(url, "GET /v1/topics/flowing")["config"]
+    assert (config["mesh"], config["messages_max"]) == ("flow", 7)
+    ask(url, "PUT /v1/topics/resting", {})
+    page.goto(f"{url}/console#/topics/resting")
+    expect(page.get_by_text("safe: this node alone")).to_be_visible()
+
+
 @pytest.mark.rows("A13", "A14")
 def test_publish_then_browse_and_search_without_consuming(node: Served, opened: Opening):
     url = node.node.url

@@ -198,5 +198,24 @@ ADDED: dict[str, Entry] = {
         [ROWS, BARE, PLAIN],
     ),
     "discard": Entry(AT_US, [ops.Discard(1, 3, 0, column(5, 7), "exchange ☃", redriven=True, reason="expired")]),
+    "flow": Entry(
+        AT_US,
+        [
+            ops.Publish(1, 0, 0, 3, presence(PLAIN), 11, origin="a ☃", from_hub=True),
+            ops.Publish(1, 0, 3, 1, BARE.columns | AS_ROWS, BARE.size, origin="leaf-7"),
+            ops.Sequenced(1, "mesh:a ☃:5f0c9d1e.3:0", 1 << 40, 3, column()),
+        ],
+        [PLAIN, BARE],
+    ),
+    "flow-topic": Entry(AT_US, [ops.PutTopic(1, Topic(name="t", mesh="flow"))]),
+    "flow-peers": Entry(
+        AT_US,
+        [
+            ops.PutSubscription(3, 1, Subscription(topic="t", name="mesh.b", peer="b", peer_role="hub"), column(0)),
+            ops.PutSubscription(
+                4, 1, Subscription(topic="t", name="mesh-leaf.c ☃", peer="c ☃", peer_role="leaf"), column(9)
+            ),
+        ],
+    ),
 }
 """Entries with fields, values or bodies that came later. Their folder is their own, since a file never changes."""

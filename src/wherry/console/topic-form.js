@@ -13,9 +13,10 @@ const whole = (control) => {
 const number = (name, value, props) => input(name, { inputMode: "numeric", ...props, value: value === undefined || value === null ? "" : count(value) });
 
 export function topicForm(config, done) {
-  const is = config || { order: "fifo", partitions: 1, persistent: true, overflow: "refuse", keep: "settled", expired: "drop", payload_bytes_max: 65_535, dead_messages_max: 1_000_000 };
+  const is = config || { order: "fifo", partitions: 1, persistent: true, overflow: "refuse", keep: "settled", expired: "drop", mesh: "safe", payload_bytes_max: 65_535, dead_messages_max: 1_000_000 };
   const name = input("name", { value: is.name || "", required: true, disabled: Boolean(config), autofocus: !config, placeholder: "orders.eu" });
   const order = select("order", [["fifo", "fifo: first in, first out"], ["priority", "priority: smallest number first"], ["timeline", "timeline: by due time"]], is.order, { disabled: Boolean(config) });
+  const mesh = select("mesh", [["safe", "safe: on this node alone"], ["flow", "flow: passed on to the peers of this node"]], is.mesh, { disabled: Boolean(config) });
   const partitions = number("partitions", is.partitions, { required: true });
   const messages = number("messages_max", is.messages_max, { placeholder: "no bound" });
   const size = number("bytes_max", is.bytes_max, { placeholder: "no bound" });
@@ -40,7 +41,7 @@ export function topicForm(config, done) {
     };
     attempt(go, async () => {
       const path = `/v1/topics/${seg(name.value)}`;
-      await (config ? patch(path, body) : put(path, { order: order.value, ...body }));
+      await (config ? patch(path, body) : put(path, { order: order.value, mesh: mesh.value, ...body }));
       toast(config ? `Changed ${name.value}.` : `Created ${name.value}.`);
       close();
       done?.(name.value);
@@ -48,6 +49,7 @@ export function topicForm(config, done) {
   } },
     h("div", { class: "form" },
       h("div", { class: "all" }, field("Name", name)), field("Order", order), field("Partitions", partitions, config ? "Partitions can be added later, not removed." : null),
+      field("Mesh", mesh),
       field("Keep messages", keep), age, room,
       field("Messages at most", messages), field("Bytes at most", size), field("What does not fit", overflow),
       field("Largest payload, bytes", payload), field("Dead letters at most", dead), field("What expires", expired),

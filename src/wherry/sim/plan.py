@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+
+import msgspec
 
 from wherry.model.catalog.route import (
     KINDS,
@@ -12,7 +14,7 @@ from wherry.model.catalog.route import (
     Route,
 )
 from wherry.model.catalog.subscription import Retry, Subscription
-from wherry.model.catalog.topic import ORDERS, OVERFLOWS, Topic
+from wherry.model.catalog.topic import ORDERS, OVERFLOWS, Overflow, Topic
 
 FORWARDED_TO = "grave"
 """The topic to which dead letters are forwarded."""
@@ -72,7 +74,7 @@ def draw(random: Random) -> RunPlan:
     subscriptions = tuple(
         _subscription(random, topic, number) for topic in topics for number in range(random.choice((1, 1, 2)))
     )
-    return RunPlan(
+    plan = RunPlan(
         topics,
         subscriptions,
         producers=random.randint(1, 3),
@@ -91,6 +93,7 @@ def draw(random: Random) -> RunPlan:
         cuts=random.choice((0, 5, 15)),
         pauses=random.random() < 0.4,
     )
+    return replace(plan, topics=tuple(_perhaps_flowing(random, topic) for topic in topics))
 
 
 DEAD_AMPLE = 1_000
@@ -108,6 +111,18 @@ def _topic(random: Random, number: int) -> Topic:
         dead_messages_max=random.choice((3, DEAD_AMPLE, DEAD_AMPLE)),
         expired=random.choice(("drop", "dead-letter")),
     )
+
+
+_ROOM: dict[Overflow, Overflow] = {"dead-letter": "refuse", "dead-letter-oldest": "drop-oldest"}
+"""What a `flow` topic has in place of an overflow that it does not take."""
+
+
+def _perhaps_flowing(random: Random, topic: Topic) -> Topic:
+    """Let some topics flow: with no other node in sight, all checks hold as for the others."""
+    if topic.order != "fifo" or random.random() < 0.6:
+        return topic
+    overflow = _ROOM.get(topic.overflow, topic.overflow)
+    return msgspec.structs.replace(topic, mesh="flow", overflow=overflow, expired="drop")
 
 
 def _subscription(random: Random, topic: Topic, number: int) -> Subscription:

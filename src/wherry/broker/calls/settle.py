@@ -260,7 +260,7 @@ class Settler:
         for call in decided:
             if call.applied is not None:
                 call.applied()
-        can_wait = self._can_wait(decided, leases)
+        can_wait = bool(leases) and self._can_wait(decided, leases)  # the ack of an empty delivery has no lease
         if can_wait:
             shard.committer.may_wait(position, partial(self._has_messages, leases[-1].subscription))
         shard.committer.when_durable(position, partial(self._durable, decided), can_wait=can_wait)

@@ -24,7 +24,7 @@ export async function show({ root, names, live, isShown, reload }) {
   const waiting = lineChart({ title: "Waiting", format: short, floor: 10, spanMs: 60_000, series: [{ name: "ready", label: "ready", tone: "accent" }, { name: "leased", label: "leased", tone: "second" }, { name: "scheduled", label: "scheduled", tone: "third" }] });
   const partitions = h("div", {}), subscriptions = h("div", {});
   const setUp = facts([
-    ["Order", config.order], ["Partitions", count(config.partitions)], ["Persistent", config.persistent ? "yes" : "no, in memory"],
+    ["Order", config.order], ["Mesh", config.mesh === "flow" ? "flow: passed on to peers" : "safe: this node alone"], ["Partitions", count(config.partitions)], ["Persistent", config.persistent ? "yes" : "no, in memory"],
     ["Keeps", config.keep === "settled" ? "until settled" : config.keep === "age" ? duration(config.keep_ms) : bytes(config.keep_bytes)],
     ["Messages at most", config.messages_max === null ? "no bound" : count(config.messages_max)], ["Bytes at most", config.bytes_max === null ? "no bound" : bytes(config.bytes_max)],
     ["What does not fit", config.overflow], ["Largest payload", bytes(config.payload_bytes_max)],

@@ -19,7 +19,7 @@ from wherry.broker.port.port import BrokerPort
 from wherry.client.link.backoff import Backoff
 from wherry.client.native.session import NativeSession
 from wherry.mesh.flow.links import MeshNode
-from wherry.model.errors import NotFound, WherryError
+from wherry.model.errors import Forbidden, NotFound, WherryError
 from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, TopicAtNode
 from wherry.node.mesh.topic_flow import Backlog, TopicFlow, ask_topic, leave_topic
 
@@ -69,6 +69,8 @@ class PeerLink:
         self._state: LinkState = "connecting"
         self._why = ""
         self._figures: dict[str, FlowFigures] = {}
+        self._denied: set[str] = set()
+        """Topics that the key of this node may not read at the peer, as of the last look."""
 
     @property
     def is_connected(self) -> bool:
@@ -78,7 +80,7 @@ class PeerLink:
     async def greet(self) -> None:
         """Greet the peer again, if it is connected."""
         if self._session is not None and self.is_connected:
-            await self._greet(self._session)
+            await self._announce(self._session)
 
     def view(self) -> LinkView:
         """Return what is known of the link."""
@@ -133,10 +135,22 @@ class PeerLink:
                 await asyncio.wait(flows.values())
 
     async def _ask(self, session: NativeSession, topic: str) -> TopicAtNode | None:
+        """Return the topic at the peer; None if there is none, or if the key lacks the right: the others go on."""
         try:
-            return await ask_topic(session, topic)
+            found = await ask_topic(session, topic)
         except NotFound:
+            found = None
+        except Forbidden as fault:
+            self._denied.add(topic)
+            self._of(topic).last_fault = str(fault)
             return None
+        if topic in self._denied:
+            self._denied.discard(topic)
+            self._of(topic).last_fault = ""
+        return found
+
+    def _of(self, topic: str) -> FlowFigures:
+        return self._figures.setdefault(topic, FlowFigures(topic))
 
     async def _is_welcome(self, session: NativeSession, found: TopicAtNode) -> bool:
         """Return whether the peer is one to connect to; greet it if it is new."""
@@ -148,11 +162,21 @@ class PeerLink:
         if self._state != "connected":
             self.peer, self._state, self._why, self._session = peer, "connected", "", session
             _log.info("connected to a peer", extra={"node": peer.name, "url": self.url, "role": peer.role})
-            await self._greet(session)
+            await self._announce(session)
         return True
 
+    async def _announce(self, session: NativeSession) -> None:
+        """Greet the peer; if it does not let this node announce itself, the link shows that, and goes on."""
+        why = ""
+        try:
+            await self._greet(session)
+        except WherryError as fault:
+            why = f"this node is not announced there: {fault}"
+        if session is self._session:
+            self._why = why
+
     def _start(self, session: NativeSession, topic: str) -> asyncio.Task[None]:
-        figures = self._figures.setdefault(topic, FlowFigures(topic))
+        figures = self._of(topic)
         flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog)
         return asyncio.create_task(self._run(flow, session, topic, figures), name=f"wherry mesh {topic}")
 
@@ -161,7 +185,11 @@ class PeerLink:
         try:
             await flow.run()
         except WherryError as fault:
+            if session.is_closed:
+                return  # the link shows why
             figures.last_fault = str(fault)
-            if not self._broker.has_topic(topic) and not session.is_closed:
+            if isinstance(fault, Forbidden):
+                self._denied.add(topic)
+            if not self._broker.has_topic(topic):
                 with suppress(WherryError):
                     await leave_topic(session, self._me(), topic)

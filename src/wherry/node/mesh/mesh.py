@@ -153,7 +153,7 @@ class NodeMesh:
     async def _greet(self, session: NativeSession) -> None:
         """Announce this node to a peer that may not know it."""
         if self._settings.discover:
-            with suppress(WherryError):
+            with suppress(NotFound):  # a peer that does not discover
                 await prepare(records.TOPIC, [self._record()], None).send(session, records.TOPIC)
 
     async def _read_peers(self) -> None:

@@ -139,7 +139,8 @@ class TopicFlow:
         except StaleLease:
             pass  # they come again, and are dropped as repeats
         except WherryError as fault:
-            self._figures.last_fault = str(fault)  # the stream has ended, or ends with its connection
+            if not self._session.is_closed:
+                self._figures.last_fault = str(fault)  # the stream has ended, or ends
             return
         if not stream.is_over and not self._session.is_closed:
             stream.grant(batch.count)

@@ -54,7 +54,7 @@ class TopicProducer:
     def _message(self, topic: Topic) -> Message:
         self.made += 1
         random, now_ms = self.random, self.world.clock.wall_us() // 1000
-        timed = topic.order == "timeline" or random.random() < 0.15
+        timed = (topic.order == "timeline" or random.random() < 0.15) and not topic.flows
         name = f"{self.name}.{self.made}"
         return Message(
             payload=name.encode() + b"." * random.choice((0, 0, 50, 900)),
@@ -104,7 +104,10 @@ class TopicProducer:
         self, topic: Topic, messages: list[Message], options: PublishOptions
     ) -> tuple[Published | None, Outcome]:
         try:
-            return await self.world.call(lambda broker: broker.publish(topic.name, messages, options)), "ok"
+            answer = await self.world.call(lambda broker: broker.publish(topic.name, messages, options))
+            if answer.mesh != topic.mesh:
+                self.world.history.faults.append(f"guarantee: {topic.name} is {topic.mesh}, the answer {answer.mesh}")
+            return answer, "ok"
         except LOST:
             return None, "unknown"
         except WherryError as fault:

@@ -39,6 +39,7 @@ from wherry.sim import run
 from wherry.sim.patch import patched
 from wherry.sim.plants.aftermath import AFTERMATH_PLANTS
 from wherry.sim.plants.expiry import EXPIRY_PLANTS
+from wherry.sim.plants.mesh import promise_too_much
 from wherry.sim.plants.routes import ROUTE_PLANTS
 from wherry.sim.plants.rows import ROW_PLANTS
 from wherry.sim.world import world
@@ -446,6 +447,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),
+    "promise too much": (promise_too_much, 0, ("guarantee",)),
     **ROUTE_PLANTS,
     **ROW_PLANTS,
     **AFTERMATH_PLANTS,
