@@ -12,7 +12,7 @@ from wherry.core.state import producers
 from wherry.mesh.flow.links import MeshNode
 from wherry.model.calls.origin import HEADER, Origin, OriginPlace, read_origin, show_origin
 from wherry.model.catalog.subscription import Retry, Role
-from wherry.node.mesh.topic_flow import Backlog, peer_terms
+from wherry.node.mesh.at_peer import Backlog, peer_terms
 
 A = OriginPlace("a", "r1", 0)
 
@@ -194,3 +194,15 @@ async def test_a_connection_of_a_peer_never_reads_ahead_of_one_that_holds_messag
     assert len(await new.pull(10)) == 0  # the old one is taken for open
     await old.close("the connection was lost")
     assert (await new.pull(10)).batch.column("offset").to_pylist() == [0, 1, 2, 3]  # at once, and in order
+
+
+@in_loop
+async def test_a_flow_topic_keeps_its_number_of_partitions(home: Home):
+    """What comes from a partition of a peer goes to one partition here: another one could be read first."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow", partitions=2)
+    for partitions in (1, 3):
+        with pytest.raises(InvalidInput, match="partitions"):
+            await broker.create_topic("t", partitions=partitions)
+    await broker.create_topic("t", messages_max=5)
+    assert broker.topic("t").partitions == 2

@@ -20,8 +20,9 @@ from wherry.client.link.backoff import Backoff
 from wherry.client.native.session import NativeSession
 from wherry.mesh.flow.links import MeshNode
 from wherry.model.errors import Forbidden, NotFound, WherryError
+from wherry.node.mesh.at_peer import Backlog, Position, ask_topic, leave_topic
 from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, TopicAtNode
-from wherry.node.mesh.topic_flow import Backlog, TopicFlow, ask_topic, leave_topic
+from wherry.node.mesh.topic_flow import TopicFlow
 
 LOOK_S = 1.0
 """How often a link looks for topics that both nodes have by now."""
@@ -69,6 +70,7 @@ class PeerLink:
         self._state: LinkState = "connecting"
         self._why = ""
         self._figures: dict[str, FlowFigures] = {}
+        self._positions: dict[str, Position] = {}
         self._denied: set[str] = set()
         """Topics that the key of this node may not read at the peer, as of the last look."""
 
@@ -176,8 +178,8 @@ class PeerLink:
             self._why = why
 
     def _start(self, session: NativeSession, topic: str) -> asyncio.Task[None]:
-        figures = self._of(topic)
-        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog)
+        figures, position = self._of(topic), self._positions.setdefault(topic, Position())
+        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog, position)
         return asyncio.create_task(self._run(flow, session, topic, figures), name=f"wherry mesh {topic}")
 
     async def _run(self, flow: TopicFlow, session: NativeSession, topic: str, figures: FlowFigures) -> None:

@@ -20,10 +20,10 @@ from wherry.mesh.flow.links import LinkPlan, MeshNode, plan_links, refusal
 from wherry.mesh.flow.records import KnownPeers, PeerRecord
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound, WherryError
+from wherry.node.mesh.at_peer import SUBSCRIPTIONS
 from wherry.node.mesh.figures import BacklogView, CutOffView, MeshView, TopicAtNode
 from wherry.node.mesh.link import Dialled, PeerLink
 from wherry.node.mesh.settings import MeshSettings
-from wherry.node.mesh.topic_flow import SUBSCRIPTIONS
 
 EXPIRES_ANNOUNCES = 4
 """A record expires when so many announcements in a row did not come."""
@@ -63,7 +63,7 @@ class NodeMesh:
         if found is None or not found.flows:
             raise NotFound("flow topic", name)
         me = self.me
-        return TopicAtNode(me.name, me.role, f"{self._run}.{self._broker.topic_number(name)}", me.hub)
+        return TopicAtNode(me.name, me.role, f"{self._run}.{self._broker.topic_number(name)}", me.hub, found.partitions)
 
     # ----------------------------------------------------------------------------------------------------------- life
 

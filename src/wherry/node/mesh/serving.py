@@ -15,9 +15,9 @@ from wherry.client.native.session import NativeSession
 from wherry.client.native.transport import NativeTransport
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.node.config import MeshSection
+from wherry.node.mesh.at_peer import Backlog
 from wherry.node.mesh.mesh import NodeMesh
 from wherry.node.mesh.settings import MeshSettings
-from wherry.node.mesh.topic_flow import Backlog
 
 RUN_FILE = "mesh-run"
 TIMEOUT_S = 15.0

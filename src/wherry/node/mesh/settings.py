@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from wherry.model.catalog.subscription import Role
-from wherry.node.mesh.topic_flow import Backlog
+from wherry.node.mesh.at_peer import Backlog
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
