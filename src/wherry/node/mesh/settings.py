@@ -15,6 +15,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = "hub"
     addresses: tuple[str, ...] = ()
     discover: bool = False
+    trusted: tuple[str, ...] | None = None
+    """Patterns of addresses that may be connected to because a record says so; None for all."""
     announce_s: float = 5.0
     look_s: float = 0.5
     backlog: Backlog = Backlog()
