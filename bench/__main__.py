@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from bench import amqp, balancing, core, fair, http, lone, service, spark, start, stomp
+from bench import amqp, balancing, core, fair, http, lone, mesh, service, spark, start, stomp
 from bench.figure import Figure, table
 from bench.measuring import progress
 
@@ -21,10 +21,12 @@ PARTS = {
     "fair": fair.figures,
     "balancing": balancing.figures,
     "service": service.figures,
+    "mesh": mesh.figures,
     "spark": spark.figures,
 }
 PIECES = {f"lone.{name}": measure for name, measure in lone.PARTS.items()}
 PIECES |= {f"service.{name}": measure for name, measure in service.PARTS.items()}
+PIECES |= {f"mesh.{name}": measure for name, measure in mesh.PARTS.items()}
 PIECES |= {f"fair.{wire}": measure for wire, measure in fair.PARTS.items()}
 """Pieces of a part, which can be measured by themselves."""
 

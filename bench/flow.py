@@ -7,7 +7,6 @@ prints one line of JSON: when it began and ended, its processor time, and what i
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import select
@@ -153,7 +152,7 @@ def play(prepare: Prepare) -> None:
 def play_steps(side: Steps) -> None:
     """Be one side that is a generator; an asynchronous one runs by uvloop, as the client of Wherry advises."""
     steps: Any = side(*_given())
-    if not inspect.isasyncgenfunction(side):
+    if not hasattr(steps, "__anext__"):
         _step_by_step(lambda: next(steps, None))
         return
     import uvloop  # noqa: PLC0415  only sides with a loop need it

@@ -58,6 +58,25 @@ async def test_the_answer_to_a_publish_names_the_guarantee(home: Home):
         assert (await broker.publish("t", [b"x"], PublishOptions(producer="p", sequence=0))).mesh == "flow"
 
 
+@pytest.mark.rows("Q18")
+@in_loop
+async def test_the_answer_to_a_commit_names_the_guarantee_of_each_topic(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow")
+    for topic in ("s", "gone"):
+        await broker.create_topic(topic)
+    for topic in ("t", "s", "t", "gone"):
+        await broker.stage("k", topic, [b"x"])
+    first = await broker.commit("k")
+    assert first == [("t", 0, 0, 1), ("s", 0, 0, 1), ("t", 0, 1, 1), ("gone", 0, 0, 1)]
+    assert first.mesh == {"t": "flow", "s": "safe", "gone": "safe"}
+    await broker.delete_topic("gone")
+    broker = await home.again(how)
+    again = await broker.commit("k")
+    assert again == [*first[:3], ("", 0, 0, 1)]
+    assert again.mesh == {"t": "flow", "s": "safe"}
+
+
 @pytest.mark.rows("Q21")
 @in_loop
 async def test_messages_of_a_peer_are_stored_once_over_any_restart(home: Home, how: str):

@@ -70,7 +70,11 @@ GOOD = [
         204,
     ),
     Good(
-        "POST /v1/transactions/{key}/commit", "/v1/transactions/t1/commit", None, 200, {"placed": [["jobs", 1, 0, 1]]}
+        "POST /v1/transactions/{key}/commit",
+        "/v1/transactions/t1/commit",
+        None,
+        200,
+        {"placed": [["jobs", 1, 0, 1]], "mesh": {"jobs": "safe"}},
     ),
     Good("DELETE /v1/transactions/{key}", "/v1/transactions/t1", None, 204),
     Good("GET /v1/keys", "/v1/keys"),

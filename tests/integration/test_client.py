@@ -236,8 +236,9 @@ async def test_a_transaction_shows_all_of_itself_or_nothing(world):
     await world.client.stage("t1", "done", [b"result"])
     await batch.stage_ack("t1")
     assert len(await world.client.pull("done", "readers")) == 0
-    assert await world.client.commit("t1") == [("done", 0, 0, 1)]
-    assert await world.client.commit("t1") == [("done", 0, 0, 1)]
+    first, again = await world.client.commit("t1"), await world.client.commit("t1")
+    assert first == again == [("done", 0, 0, 1)]
+    assert first.mesh == again.mesh == {"done": "safe"}
     assert (await world.client.pull("done", "readers")).payloads() == [b"result"]
     assert (await world.client.stats("jobs")).subscriptions[0].lag == 0
     await world.client.stage("t2", "done", [b"never"])

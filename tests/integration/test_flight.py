@@ -49,8 +49,8 @@ def numbered(start: int, stop: int) -> pa.RecordBatch:
 def test_a_topic_is_written_and_read_in_columns(flights: Flights, topic: str):
     answers = flights.put([numbered(0, 1_000), numbered(1_000, 1_500)], topic=topic, partition=1)
     assert answers == [
-        {"rows": 1_000, "placed": [[1, 0, 1_000]], "repeated": False},
-        {"rows": 500, "placed": [[1, 1_000, 500]], "repeated": False},
+        {"rows": 1_000, "placed": [[1, 0, 1_000]], "repeated": False, "mesh": "safe"},
+        {"rows": 500, "placed": [[1, 1_000, 500]], "repeated": False, "mesh": "safe"},
     ]
     info = flights.client.get_flight_info(flight.FlightDescriptor.for_path(topic))
     assert (info.total_records, len(info.endpoints)) == (1_500, 1)
@@ -129,7 +129,7 @@ def test_a_stage_is_seen_with_its_commit_and_once(flights: Flights, topic: str):
     assert flights.act("committed", key=f"{topic}/1") == {"placed": None}
     stages = [f"{topic}/1/a", f"{topic}/1/b"]
     answer = flights.act("commit", key=f"{topic}/1", stages=stages)
-    assert answer == {"placed": [[topic, 0, 0, 5], [topic, 0, 5, 5]]}
+    assert answer == {"placed": [[topic, 0, 0, 5], [topic, 0, 5, 5]], "mesh": {topic: "safe"}}
     assert (
         flights.act("commit", key=f"{topic}/1", stages=stages) == answer == flights.act("committed", key=f"{topic}/1")
     )

@@ -53,7 +53,7 @@ def test_keys_open_what_their_rights_allow(tmp_path: Path):
         reader = Flights(url_of(node), key(Right("consume", "a*")))
         writer.put([payloads(b"1")], topic="a")
         writer.put([payloads(b"2")], topic="a", stage="k")
-        assert writer.act("commit", key="k") == {"placed": [["a", 0, 1, 1]]}
+        assert writer.act("commit", key="k") == {"placed": [["a", 0, 1, 1]], "mesh": {"a": "safe"}}
         assert reader.read(topic="a").num_rows == 2
         assert [each["name"] for each in reader.act("topics")["topics"]] == ["a"]
         assert reader.ticket(table="topics")["name"].to_pylist() == ["a"]
@@ -62,7 +62,7 @@ def test_keys_open_what_their_rights_allow(tmp_path: Path):
         writer.act("abort", key="of b")  # an abort is for stages of this key: those of others stay
         with pytest.raises(flight.FlightServerError, match="not-found"):
             writer.act("commit", key="of b", stages=["of b"])
-        assert admin.act("commit", key="of b") == {"placed": [["b", 0, 1, 1]]}
+        assert admin.act("commit", key="of b") == {"placed": [["b", 0, 1, 1]], "mesh": {"b": "safe"}}
         refused = [
             lambda: writer.read(topic="a"),
             lambda: writer.put([payloads(b"x")], topic="b"),

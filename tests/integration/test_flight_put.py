@@ -54,12 +54,23 @@ def test_what_follows_a_batch_that_failed_is_not_stored_and_can_be_sent_again(fl
     assert stored(flights, topic) == [b"b"] * 5 + [b"c", b"d"]
 
 
+@pytest.mark.rows("Q18")
+def test_answers_name_the_guarantee_of_a_topic_that_flows(flights: Flights, topic: str):
+    name = f"{topic}-flow"
+    flights.act("create-topic", name=name, mesh="flow")
+    assert [each["mesh"] for each in flights.put([payloads(b"a"), payloads(b"b")], topic=name)] == ["flow", "flow"]
+    assert [each.get("mesh") for each in flights.put([payloads(b"c")], topic=name, stage=name)] == [None]
+    committed = {"placed": [[name, 0, 2, 1]], "mesh": {name: "flow"}}
+    assert flights.act("commit", key=name) == committed
+    assert flights.act("committed", key=name) == committed
+
+
 def test_a_stage_has_nothing_from_behind_a_batch_that_failed(flights: Flights, topic: str):
     flights.act("create-topic", name=topic, payload_bytes_max=10)
     batches = [payloads(b"a"), payloads(b"too long by far"), payloads(b"c")]
     with pytest.raises(flight.FlightServerError, match="invalid-input: messages"):
         flights.put(batches, topic=topic, stage=topic)
-    assert flights.act("commit", key=topic) == {"placed": [[topic, 0, 0, 1]]}
+    assert flights.act("commit", key=topic) == {"placed": [[topic, 0, 0, 1]], "mesh": {topic: "safe"}}
     assert stored(flights, topic) == [b"a"]
 
 

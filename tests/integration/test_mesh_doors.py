@@ -150,3 +150,86 @@ def test_nodes_trust_each_other_by_an_authority_of_their_own(tmp_path: Path):
                 assert len(await x.pull("foo", "readers")) == 0
 
     asyncio.run(main())
+
+
+def _urls(ports: dict[str, int], *names: str) -> tuple[str, ...]:
+    return tuple(f"http://127.0.0.1:{ports[name]}" for name in names)
+
+
+@pytest.mark.rows("Q21")
+def test_a_link_to_a_full_topic_waits_and_goes_on_in_order_when_there_is_room(tmp_path: Path):
+    """Also for deliveries that are larger than the topic: they are stored in parts."""
+
+    async def main() -> None:
+        ports = {name: free_port() for name in "ab"}
+        sent = [b"%d" % number for number in range(40)]
+        sending = _node(tmp_path, ports["a"], MeshSection(node="a"))
+        narrow = _node(tmp_path, ports["b"], MeshSection(node="b", peers=_urls(ports, "a")))
+        async with sending, narrow, wherry.connect(sending.url) as a, wherry.connect(narrow.url) as b:
+            await a.create_topic("foo", mesh="flow")
+            await b.create_topic("foo", mesh="flow", messages_max=7, payload_bytes_max=10)
+            await b.subscribe("foo", "readers")
+            await flowing(a, "foo", "b")
+            await a.publish("foo", [*sent[:20], b"too large for b", *sent[20:]])
+
+            def is_full(link: dict[str, Any]) -> bool:
+                flow = _flow(link, "foo")
+                return flow["stored"] == 7 and "the topic is full" in flow["last_fault"]
+
+            await _link(b, "the topic is full", is_full)
+            assert narrow.broker.stats("foo").messages == 7
+            waiting = {each["peer"]: each["waiting"] for each in (await a.mesh())["backlogs"]}
+            assert waiting == {"b": 41}  # of one delivery, which is not stored yet as a whole
+            assert await received(b, "foo", "readers", {sent[-1]}) == sent
+
+            def is_through(link: dict[str, Any]) -> bool:
+                flow = _flow(link, "foo")
+                return (flow["stored"], flow["repeated"], flow["refused"]) == (40, 0, 1)
+
+            await _link(b, "all is stored once, but for what is too large", is_through)
+
+    asyncio.run(main())
+
+
+@pytest.mark.rows("Q21")
+def test_what_a_hub_has_from_another_hub_is_left_out_by_a_node_that_comes_later(tmp_path: Path):
+    """It is older than the subscription of the node, so the hub could not leave it out."""
+
+    async def main() -> None:
+        ports = {name: free_port() for name in "abc"}
+
+        def node(name: str) -> Node:
+            return _node(tmp_path, ports[name], MeshSection(node=name, peers=_urls(ports, *({*"abc"} - {name}))))
+
+        async with (
+            node("a") as at_a,
+            node("c") as at_c,
+            wherry.connect(at_a.url) as a,
+            wherry.connect(at_c.url) as c,
+        ):
+            for client in (a, c):
+                await client.create_topic("foo", mesh="flow")
+                await client.subscribe("foo", "readers")
+            await flowing(a, "foo", "c")
+            await flowing(c, "foo", "a")
+            await a.publish("foo", [b"of a"])
+            await c.publish("foo", [b"of c"])
+
+            async def both_have_both() -> bool:
+                return all(each.broker.stats("foo").messages == 2 for each in (at_a, at_c))
+
+            await until(both_have_both, "a and c have the messages of each other")
+            async with node("b") as at_b, wherry.connect(at_b.url) as b:
+                await b.create_topic("foo", mesh="flow")
+                await b.subscribe("foo", "readers")
+                got = await received(b, "foo", "readers", {b"of a", b"of c"})
+                assert sorted(got) == [b"of a", b"of c"]
+
+                async def one_of_each_is_left_out() -> bool:
+                    flows = [_flow(link, "foo") for link in (await b.mesh())["links"]]
+                    return [(each["stored"], each["left_out"]) for each in flows] == [(1, 1), (1, 1)]
+
+                await until(one_of_each_is_left_out, "each hub passed on what it had, and half was left out")
+                assert at_b.broker.stats("foo").counters["published"] == 2
+
+    asyncio.run(main())

@@ -54,7 +54,7 @@ def test_a_delivery_that_is_larger_than_the_bound_here_comes_in_parts(tmp_path: 
 
 
 @pytest.mark.rows("Q19")
-def test_other_bounds_of_the_backlog_are_told_to_the_peer(tmp_path: Path):
+def test_other_bounds_of_the_backlog_reach_the_peer(tmp_path: Path):
     async def main() -> None:
         ports = free_port(), free_port()
         peers = (address(ports[0]),)
@@ -210,17 +210,17 @@ def test_a_key_goes_to_trusted_addresses_alone(tmp_path: Path):
     """Whoever may publish to `system.peers` can make a node connect to an address."""
 
     async def main() -> None:
-        heard: dict[str, list[bytes]] = {"evil": [], "good": []}
+        received_at: dict[str, list[bytes]] = {"evil": [], "good": []}
         came = asyncio.Event()
         servers, ports = [], {}
-        for name, found in heard.items():
+        for name, found in received_at.items():
 
-            async def hear(reader: Any, writer: Any, found: list[bytes] = found) -> None:
+            async def accept(reader: Any, writer: Any, found: list[bytes] = found) -> None:
                 found.append(await reader.read(2_000))
                 writer.close()
                 came.set()
 
-            servers.append(await asyncio.start_server(hear, "127.0.0.1", 0))
+            servers.append(await asyncio.start_server(accept, "127.0.0.1", 0))
             ports[name] = servers[-1].sockets[0].getsockname()[1]
         trusted = (address(ports["good"]),)
         async with running(tmp_path, "a", free_port(), discover=True, key="wk_secret", trusted=trusted) as a:
@@ -230,8 +230,8 @@ def test_a_key_goes_to_trusted_addresses_alone(tmp_path: Path):
                 await came.wait()
             refused = (await a.mesh())["refused"]
             assert refused == {address(ports["evil"]): "the address is not one of mesh.trusted"}
-        assert b"wk_secret" in heard["good"][0]
-        assert not heard["evil"]
+        assert b"wk_secret" in received_at["good"][0]
+        assert not received_at["evil"]
         for server in servers:
             server.close()
 

@@ -223,6 +223,16 @@ async def fanout_consume(port: int, count: int, topic: str) -> AsyncIterator[Fou
         await crowd.stop(tasks)
 
 
+def onward_produce(port: int, count: int, topic: str, first: str) -> AsyncIterator[Found]:
+    """Publish at the first of two nodes, which passes the messages on to the other."""
+    return transient_produce(int(first), count, topic)
+
+
+def onward_consume(port: int, count: int, topic: str, first: str) -> AsyncIterator[Found]:
+    """Consume at the other node, as in `fanout_consume`."""
+    return fanout_consume(port, count, topic)
+
+
 SIDES: dict[str, dict[str, Steps]] = {
     "many": {"produce": many_produce, "consume": many_consume},
     "queues": {"produce": queues_produce, "consume": queues_consume},
@@ -230,6 +240,7 @@ SIDES: dict[str, dict[str, Steps]] = {
     "priority": {"produce": priority_produce, "consume": priority_consume},
     "transient": {"produce": transient_produce, "consume": transient_consume},
     "fanout": {"produce": transient_produce, "consume": fanout_consume},
+    "onward": {"produce": onward_produce, "consume": onward_consume},
 }
 
 

@@ -48,7 +48,8 @@ from wherry.model.calls.fate import (
     Fates,
 )
 from wherry.model.calls.listing import LISTED, Search
-from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.publish import CommittedParts, Published, PublishOptions
+from wherry.model.catalog.topic import Mesh
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.model.limits import BATCH_MESSAGES_MAX, PRODUCER_CALLS_MAX
 
@@ -236,9 +237,10 @@ class Client(CatalogCalls):
         target = path("transactions", key, "topics", topic, "messages", partition=partition)
         await self._caller.send(ClientRequest("POST", target, encode(batch_of(messages)), ARROW))
 
-    async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
+    async def commit(self, key: str) -> CommittedParts:
         """Publish everything under a key at once; the same again is a success that does nothing."""
-        return (await self._caller.json("POST", path("transactions", key, "commit"), _Committed)).placed
+        answer = await self._caller.json("POST", path("transactions", key, "commit"), _Committed)
+        return CommittedParts(answer.placed, answer.mesh)
 
     async def abort(self, key: str) -> None:
         """Discard what is stored under a key."""
@@ -362,6 +364,7 @@ class _Routed(msgspec.Struct):
 
 class _Committed(msgspec.Struct):
     placed: list[tuple[str, int, int, int]]
+    mesh: dict[str, Mesh] = {}
 
 
 class _Amended(msgspec.Struct):

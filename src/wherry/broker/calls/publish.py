@@ -14,7 +14,7 @@ from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
 from wherry.model import check
-from wherry.model.calls.publish import PLAIN, Published, PublishOptions
+from wherry.model.calls.publish import PLAIN, CommittedParts, Published, PublishOptions
 from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
@@ -250,7 +250,7 @@ class PublishCalls(BrokerCalls):
 
         return choose
 
-    async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]:
+    async def commit(self, key: str, stages: Sequence[str] | None = None) -> CommittedParts:
         """Make everything under a key visible at once; return `(topic, partition, first offset, count)` for each part.
 
         With `stages`, what is staged under those keys becomes visible together, and `key` names the commit: several
@@ -268,8 +268,11 @@ class PublishCalls(BrokerCalls):
         committed.end_leases(state)
         self.shard.wake()
         await self.shard.committer.wait(position or self.shard.committer.submitted)
-        names = {topic.number: topic.config.name for topic in state.topics.values()}
-        return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
+        placed = committed.placed.reshape(-1, 4).tolist()
+        configs = {topic.number: topic.config for topic in state.topics.values()}
+        names = {number: configs[number].name if number in configs else "" for number, *_ in placed}
+        mesh = {configs[number].name: configs[number].mesh for number in names if number in configs}
+        return CommittedParts([(names[t], p, b, c) for t, p, b, c in placed], mesh)
 
     async def abort(self, key: str) -> None:
         """Throw away what is staged under a key."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from wherry.broker.commit.gathering import Gathering
-from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.publish import CommittedParts, Published, PublishOptions
 from wherry.model.errors import WherryError
 from wherry.model.schema import Publishable
 
@@ -37,7 +37,7 @@ class PublishPort(Protocol):
         self, key: str, topic: str, messages: Publishable, *, partition: int | None = None
     ) -> int: ...
 
-    async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]: ...
+    async def commit(self, key: str, stages: Sequence[str] | None = None) -> CommittedParts: ...
 
     async def abort(self, key: str) -> None: ...
 

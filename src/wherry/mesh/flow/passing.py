@@ -31,6 +31,10 @@ class PassedOn(NamedTuple):
     messages: pa.RecordBatch
     origin: Origin
 
+    def part(self, start: int, stop: int) -> PassedOn:
+        """Return some of the messages."""
+        return PassedOn(self.messages.slice(start, stop - start), self.origin.part(start, stop))
+
 
 class Source(NamedTuple):
     """A topic at a peer: the messages of its own have this place of origin, but for the partition."""

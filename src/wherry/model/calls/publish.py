@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -84,6 +85,17 @@ PLAIN = PublishOptions()
 """The options of a call that gives none."""
 
 _PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
+
+
+class CommittedParts(list[tuple[str, int, int, int]]):
+    """Where a commit placed messages: `(topic, partition, first offset, count)` for each part.
+
+    `mesh` names the guarantee of each topic: `safe`, or `flow` as in `Published`.
+    """
+
+    def __init__(self, parts: Iterable[tuple[str, int, int, int]], mesh: dict[str, Mesh]) -> None:
+        super().__init__(parts)
+        self.mesh = mesh
 
 
 class Published:

@@ -168,10 +168,9 @@ class TopicFlow:
                 return
             except (InvalidInput, TooLarge, DuplicateId, LimitReached) as fault:
                 count = part.messages.num_rows
-                if count > 1:
+                if count > 1:  # a bound may be smaller than a delivery
                     for start, stop in ((0, count // 2), (count // 2, count)):
-                        messages = part.messages.slice(start, stop - start)
-                        await self._store(PassedOn(messages, part.origin.part(start, stop)))
+                        await self._store(part.part(start, stop))
                     return
                 self._figures.last_fault = str(fault)
                 if not isinstance(fault, LimitReached) or self._is_beyond_bounds(part):

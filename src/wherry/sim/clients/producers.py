@@ -144,6 +144,8 @@ class TopicProducer:
 
     async def _commit_once(self, broker: Broker, key: str, stages: list[str] | None) -> None:
         placed = await broker.commit(key, stages)
+        if any(placed.mesh.get(topic.name, topic.mesh) != topic.mesh for topic in self.world.plan.topics):
+            self.world.history.faults.append(f"guarantee: {key} is answered as {placed.mesh}")
         if placed != self.placed.setdefault(key, placed):
             self.world.history.faults.append(f"dedup: {key} was placed at {self.placed[key]}, a repeat at {placed}")
 

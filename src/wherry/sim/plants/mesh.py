@@ -13,7 +13,7 @@ from wherry.core.decide import flow, publishing
 from wherry.core.state.producers import Producers
 from wherry.mesh.flow import passing
 from wherry.model import ops
-from wherry.node.mesh import at_peer
+from wherry.node.mesh import at_peer, topic_flow
 from wherry.node.mesh.mesh import NodeMesh
 from wherry.node.mesh.topic_flow import TopicFlow
 from wherry.sim.patch import patched
@@ -110,6 +110,14 @@ def greet_nobody_again() -> Any:
     return patched(NodeMesh, "_greet_hubs", lambda _: nothing)
 
 
+def share_a_subscription() -> Any:
+    """Let two peers share a subscription at a node: each gets what the other does not."""
+    stack = ExitStack()
+    stack.enter_context(patched(topic_flow, "subscription_of", lambda _: lambda node, role: "mesh.peers"))
+    stack.enter_context(_subscribed(peer="peers", peer_role="hub", assignment="balanced"))
+    return stack
+
+
 def promise_too_much() -> Any:
     """Answer a publish to a `flow` topic as one to a `safe` topic."""
 
@@ -144,6 +152,7 @@ MESH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "drop the backlog": (drop_the_backlog, 0, ("all",)),
     "retry later": (retry_later, 8, ("all",)),
     "greet nobody again": (greet_nobody_again, 206, ("healed",)),
+    "share a subscription": (share_a_subscription, 0, ("connected",)),
     "promise too much": (promise_too_much, 0, ("answers",)),
 }
 """Each bug, the first seed that shows it in the run of the mesh, and the checkers that find it."""

@@ -132,12 +132,15 @@ async def _advance(broker: BrokerPort, body: Advance, _: May) -> object:
 
 
 async def _commit(broker: BrokerPort, body: CommitStages, _: May) -> object:
-    return {"placed": await broker.commit(body.key, body.stages)}
+    placed = await broker.commit(body.key, body.stages)
+    return {"placed": placed, "mesh": placed.mesh}
 
 
 async def _committed(broker: BrokerPort, body: OfStage, _: May) -> object:
-    known = broker.is_committed(body.key)
-    return {"placed": await broker.commit(body.key) if known else None}
+    if not broker.is_committed(body.key):
+        return {"placed": None}
+    placed = await broker.commit(body.key)
+    return {"placed": placed, "mesh": placed.mesh}
 
 
 async def _abort(broker: BrokerPort, body: OfStage, _: May) -> object:

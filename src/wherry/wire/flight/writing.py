@@ -23,6 +23,7 @@ from pyarrow import flight
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls import given
 from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.catalog.topic import Mesh
 from wherry.model.errors import Closed, InvalidInput, WherryError
 from wherry.model.schema import edges
 from wherry.wire.flight.bridge import Bridge
@@ -41,11 +42,12 @@ BATCH_ROWS = 65_536
 
 
 class StoredBatch(msgspec.Struct):
-    """Where one batch is stored: partition, first offset and count of each run."""
+    """Where one batch is stored: partition, first offset and count of each run; and the guarantee, if not staged."""
 
     rows: int
     placed: list[tuple[int, int, int]]
     repeated: bool = False
+    mesh: Mesh | msgspec.UnsetType = msgspec.UNSET
 
 
 def write(
@@ -125,7 +127,7 @@ class PublishStream:
         if isinstance(published, WherryError):
             self._broker.count_refusal(put.topic, published)
             raise published
-        return position, StoredBatch(batch.num_rows, places(published), published.repeated)
+        return position, StoredBatch(batch.num_rows, places(published), published.repeated, published.mesh)
 
 
 class _Answering:
@@ -203,7 +205,8 @@ def _weight(part: Future[StoredBatch]) -> int:
 
 def _joined(answers: list[StoredBatch]) -> StoredBatch:
     placed = [place for answer in answers for place in answer.placed]
-    return StoredBatch(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
+    rows, repeated = sum(answer.rows for answer in answers), all(answer.repeated for answer in answers)
+    return StoredBatch(rows, placed, repeated, answers[0].mesh)
 
 
 def places(published: Published) -> list[tuple[int, int, int]]:

@@ -76,7 +76,7 @@ def test_a_record_neither_pushes_a_node_out_nor_changes_its_address():
     assert refusal(me, MeshNode("z", "hub"), ["y"]) == ""  # what has not answered does not count
 
 
-def test_only_trusted_addresses_are_connected_to_because_a_record_says_so():
+def test_only_trusted_addresses_are_connected_to_by_a_record():
     patterns = ["http://*.mesh.example:*", "https://c:7070"]
     good = ["http://a.mesh.example:1", "https://c:7070"]
     bad = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from wherry.model.catalog.topic import Mesh
 from wherry.security.access import own_key
 from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
@@ -24,9 +25,10 @@ class StageQuery(msgspec.Struct, frozen=True):
 
 
 class CommittedView(msgspec.Struct):
-    """Where messages are stored: `[topic, partition, first offset, count]`."""
+    """Where messages are stored: `[topic, partition, first offset, count]`; and the guarantee of each topic."""
 
     placed: list[tuple[str, int, int, int]]
+    mesh: dict[str, Mesh]
 
 
 def stage_key(call: ApiCall) -> str:
@@ -83,7 +85,8 @@ async def stage_ack(call: ApiCall) -> Answer:
 async def commit(call: ApiCall) -> Answer:
     """Make everything under the key visible at once; the same commit again does nothing and succeeds."""
     key = check_rights(call)
-    return json_response(CommittedView(await call.service.broker.commit(key)))
+    placed = await call.service.broker.commit(key)
+    return json_response(CommittedView(placed, placed.mesh))
 
 
 @TABLE.add("DELETE", PATH, "publish", asks=True, answers={204: None})
