@@ -167,7 +167,7 @@ struct wherry_place {
 };
 
 enum { WHERRY_PUBLISHED = 1, WHERRY_SETTLED, WHERRY_RENEWED, WHERRY_CALLED };
-enum { WHERRY_DURABLE = 0x01, WHERRY_REPEATED = 0x02, WHERRY_PLACED = 0x04 };
+enum { WHERRY_DURABLE = 0x01, WHERRY_REPEATED = 0x02, WHERRY_PLACED = 0x04, WHERRY_FLOW = 0x08 };
 
 /* The answer to one request. Its memory is that of the library, until the next function of this connection that takes a
  * timeout. */
@@ -177,7 +177,7 @@ struct wherry_answer {
     /* WHERRY_PUBLISHED: */
     uint16_t partition; /* of the first message */
     uint16_t flags;     /* WHERRY_DURABLE: on disk; WHERRY_REPEATED: this sequence was published before;
-                           WHERRY_PLACED: there are places */
+                           WHERRY_PLACED: there are places; WHERRY_FLOW: other nodes get them later */
     uint32_t messages;
     uint32_t dead;      /* how many of them, the last ones, are dead letters of a full topic */
     uint64_t offset;    /* of the first message; the others follow it unless there are places */

@@ -9,10 +9,20 @@ from tests.behaviour.world import Home, bodies, drain, in_loop
 from wherry import InvalidInput, Message, PublishOptions
 from wherry.broker.broker import Broker
 from wherry.core.state import producers
-from wherry.mesh.flow.links import MeshNode
-from wherry.model.calls.origin import HEADER, Origin, OriginPlace, read_origin, show_origin
+from wherry.mesh.flow.links import HUBS_MAX, LEAVES_MAX, MeshNode
+from wherry.model import limits
+from wherry.model.calls.dead import DeadCopy, DeadRow
+from wherry.model.calls.origin import (
+    HEADER,
+    HEADER_BYTES_MAX,
+    RUN_CHARS_MAX,
+    Origin,
+    OriginPlace,
+    read_origin,
+    show_origin,
+)
 from wherry.model.catalog.subscription import Retry, Role
-from wherry.node.mesh.topic_flow import Backlog, peer_terms
+from wherry.node.mesh.at_peer import Backlog, peer_terms
 
 A = OriginPlace("a", "r1", 0)
 
@@ -213,3 +223,74 @@ async def test_a_connection_of_a_peer_never_reads_ahead_of_one_that_holds_messag
     assert len(await new.pull(10)) == 0  # the old one is taken for open
     await old.close("the connection was lost")
     assert (await new.pull(10)).batch.column("offset").to_pylist() == [0, 1, 2, 3]  # at once, and in order
+
+
+@in_loop
+async def test_a_flow_topic_keeps_its_number_of_partitions(home: Home):
+    """What comes from a partition of a peer goes to one partition here: another one could be read first."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow", partitions=2)
+    for partitions in (1, 3):
+        with pytest.raises(InvalidInput, match="partitions"):
+            await broker.create_topic("t", partitions=partitions)
+    await broker.create_topic("t", messages_max=5)
+    assert broker.topic("t").partitions == 2
+
+
+@pytest.mark.parametrize("many", [1, 40])  # as rows, and as columns
+@in_loop
+async def test_headers_leave_room_for_the_one_that_a_peer_adds(home: Home, many: int):
+    broker = await home.open()
+    name = "t" * limits.TOPIC_NAME_BYTES_MAX
+    await broker.create_topic(name, mesh="flow")
+    most = limits.HEADERS_BYTES_MAX - HEADER_BYTES_MAX
+    fits = Message(payload=b"x", headers={"h": "x" * (most - 1)})
+    await broker.publish(name, [fits] * many)
+    too_many = {f"{number}": "x" for number in range(limits.HEADERS_MAX)}
+    for headers in ({"h": "x" * most}, too_many):
+        with pytest.raises(InvalidInput, match="peers add one"):
+            await broker.publish(name, [Message(payload=b"x", headers=headers)] * many)
+        with pytest.raises(InvalidInput, match="peers add one"):
+            await broker.stage("k", name, [Message(payload=b"x", headers=headers)] * many)
+    assert broker.stats(name).messages == many
+    place = OriginPlace("n" * limits.NODE_NAME_CHARS_MAX, "r" * RUN_CHARS_MAX, limits.FLOW_PARTITIONS_MAX - 1)
+    header = show_origin(place, limits.OFFSET_MAX, "leaf", name)
+    assert len(HEADER) + len(header) <= HEADER_BYTES_MAX
+    passed_on = {"h": "x" * (most - 1), HEADER: header}
+    origin = Origin(place=place, offsets=np.arange(many), role="leaf")
+    assert (
+        len(
+            await broker.publish(name, [Message(payload=b"x", headers=passed_on)] * many, PublishOptions(origin=origin))
+        )
+        == many
+    )
+
+
+@in_loop
+async def test_every_origin_of_the_largest_mesh_is_remembered(home: Home):
+    nodes = HUBS_MAX * (1 + LEAVES_MAX)
+    assert 2 * nodes * limits.FLOW_PARTITIONS_MAX <= producers.ORIGINS_MAX
+    broker = await home.open()
+    with pytest.raises(InvalidInput, match="partitions"):
+        await broker.create_topic("t", mesh="flow", partitions=limits.FLOW_PARTITIONS_MAX + 1)
+    await broker.create_topic("t", mesh="flow", partitions=limits.FLOW_PARTITIONS_MAX)
+
+
+@in_loop
+async def test_a_message_that_expires_is_not_forwarded_to_a_flow_topic_as_it_is(home: Home):
+    """Its headers are not those of a client: they could name an origin."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow")
+    await broker.create_topic("q", expired="dead-letter")
+    await broker.subscribe("q", "s")
+
+    def copies(_: str, rows: list[DeadRow]) -> list[DeadCopy]:
+        forged = [(HEADER, show_origin(A, 10**12, "leaf", "t"))]
+        return [DeadCopy("t", {"payload": b"x", "envelope": b"", "headers": forged}) for _ in rows]
+
+    broker.forward_expired(copies, by="test")
+    await broker.publish("q", [Message(payload=b"x", expires_ms=home.clock.now_ms + 1_000)])
+    home.clock.advance(5_000)
+    await broker.publish("q", [b"y"])
+    assert broker.stats("t").messages == 0
+    assert broker.stats("q").dead == 1

@@ -19,6 +19,7 @@ STAGE_KEY_CHARS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 256
 KEY_NAME_BYTES_MAX: Final = 256  # of an API key
 PARTITIONS_MAX: Final = 65_535
+FLOW_PARTITIONS_MAX: Final = 8  # of a flow topic: each node remembers each partition of each other node
 CONSUMERS_PER_SUBSCRIPTION_MAX: Final = 1_000_000
 
 PAYLOAD_BYTES_DEFAULT: Final = 65_535  # strictly under 64 KB unless a topic asks for more

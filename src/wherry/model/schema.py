@@ -278,7 +278,7 @@ def content_sizes(batch: pa.RecordBatch) -> Int64:
             ends = raw_edges(column)
             sizes += ends[1:] - ends[:-1]
         elif name == "headers":
-            sizes += _header_bytes(column)
+            sizes += header_bytes(column)
     return sizes
 
 
@@ -297,7 +297,7 @@ def content_sizes_at(batch: pa.RecordBatch, rows: Int64) -> Int64:
     return sizes
 
 
-def _header_bytes(column: pa.Array) -> Int64:
+def header_bytes(column: pa.Array) -> Int64:
     """Return the bytes of the header names and values of each message."""
     pairs = edges(column)
     sizes: Int64 = np.diff(edges(column.keys)[pairs]) + np.diff(edges(column.items)[pairs])
@@ -486,7 +486,7 @@ def _check_headers(column: pa.Array) -> None:
     if len(counts) and counts.max() > limits.HEADERS_MAX:
         index = int(np.argmax(counts))
         raise InvalidInput(f"messages[{index}].headers", f"{counts[index]} headers", f"at most {limits.HEADERS_MAX}")
-    sizes = _header_bytes(column)
+    sizes = header_bytes(column)
     if len(sizes) and sizes.max() > limits.HEADERS_BYTES_MAX:
         index = int(np.argmax(sizes))
         allowed = f"at most {limits.HEADERS_BYTES_MAX} bytes of names and values"

@@ -180,14 +180,19 @@ class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None = None
 
 
+TRUSTED_MAX = 64
+"""Patterns of addresses: each is compared with each record."""
+
+
 class MeshSection(msgspec.Struct, frozen=True, kw_only=True):
     """The mesh of `flow` topics. `node` is the name of this node; none means that this node has no peers.
 
     `peers` are the addresses of other nodes; `hub` is that of the hub, and makes this node a leaf, which has no other
     peers. With `discover`, the others are found by the topic `system.peers`, where each node announces itself every
     `announce_s` under its `url`, by default that of its HTTP port. `key` is an API key of the peers, and `ca` a file
-    of certificates to trust. Peers keep what this node has not read, up to `backlog_messages` and `backlog_bytes` of
-    each topic; then they cut it off.
+    of certificates to trust. With a key, only addresses like one of `trusted` are connected to because a record says
+    so, such as `https://*.mesh.example:7070`. Peers keep what this node has not read, up to `backlog_messages` and
+    `backlog_bytes` of each topic; then they cut it off.
     """
 
     node: str | None = None
@@ -198,6 +203,7 @@ class MeshSection(msgspec.Struct, frozen=True, kw_only=True):
     announce_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 5.0
     key: str | None = None
     ca: str | None = None
+    trusted: tuple[str, ...] = ()
     backlog_messages: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 1_000_000
     backlog_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 1 << 30
 
@@ -211,6 +217,10 @@ class MeshSection(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("mesh.peers", self.peers, "none together with mesh.hub: a leaf has its hub alone")
         if len(self.peers) > HUBS_MAX + LEAVES_MAX - 1:
             raise InvalidInput("mesh.peers", len(self.peers), f"at most {HUBS_MAX + LEAVES_MAX - 1} addresses")
+        if len(self.trusted) > TRUSTED_MAX or not all(self.trusted):
+            raise InvalidInput(
+                "mesh.trusted", self.trusted, f"at most {TRUSTED_MAX} addresses, with * for any part of a name"
+            )
         for name, url in [("peers", each) for each in self.peers] + [("hub", self.hub), ("url", self.url)]:
             if url is not None:
                 _check_node_url(f"mesh.{name}", url)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.core.state.state import TopicState
-from wherry.model import ops
-from wherry.model.calls.origin import HEADER, Origin
+from wherry.model import limits, ops
+from wherry.model.calls.origin import HEADER, HEADER_BYTES_MAX, Origin
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import InvalidInput
 from wherry.model.ops import Entry
 from wherry.model.row_batch import RowBatch
-from wherry.model.schema import BIT, MESSAGE, TYPES
+from wherry.model.schema import BIT, MESSAGE, TYPES, edges, header_bytes
 
 
 def admitted(
@@ -34,7 +34,9 @@ def admitted(
         return batch, options
     check_undelayed(batch)
     if options.origin is None:
-        return without_origin(batch), options
+        batch = without_origin(batch)
+        check_headers(batch)
+        return batch, options
     if isinstance(batch, RowBatch):
         batch = batch.batch
     origin = options.origin
@@ -53,6 +55,26 @@ def check_undelayed(batch: pa.RecordBatch | RowBatch) -> None:
         delayed = "due" in batch.schema.names and batch.column("due").null_count < batch.num_rows
     if delayed:
         raise InvalidInput("due", "a time", "none in a topic with mesh='flow'")
+
+
+def check_headers(batch: pa.RecordBatch | RowBatch) -> None:
+    """Raise `InvalidInput` for headers that leave no room for the one that a peer adds: no peer could store them."""
+    if isinstance(batch, RowBatch):
+        if batch.values.get("headers") is None:
+            return
+        batch = batch.batch
+    if "headers" not in batch.schema.names:
+        return
+    headers = batch.column("headers")
+    counts, sizes = np.diff(edges(headers)), header_bytes(headers)
+    for found, most, what in (
+        (counts, limits.HEADERS_MAX - 1, "headers"),
+        (sizes, limits.HEADERS_BYTES_MAX - HEADER_BYTES_MAX, "bytes of names and values"),
+    ):
+        if len(found) and found.max() > most:
+            row = int(np.argmax(found))
+            allowed = f"at most {most} {what} in a topic with mesh='flow': peers add one"
+            raise InvalidInput(f"messages[{row}].headers", f"{found[row]} {what}", allowed)
 
 
 def without_origin(batch: pa.RecordBatch | RowBatch) -> pa.RecordBatch | RowBatch:

@@ -133,6 +133,8 @@ def _only_subscription(each: Expiring) -> int | None:
 def _takes_any(topic: TopicState) -> bool:
     """Return whether a topic takes messages whatever is in it."""
     config = topic.config
+    if config.flows:  # a copy may have headers that only a node writes there
+        return False
     if config.partitions > 1 or config.is_bounded or topic.next_offset(0) + COPIES_MAX > limits.OFFSET_MAX:
         return False
     others = (each.config for each in topic.subscriptions.values())

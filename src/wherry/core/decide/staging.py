@@ -53,6 +53,7 @@ def stage_publish(
     if topic.config.flows:
         flow.check_undelayed(batch)
         batch = flow.without_origin(batch)
+        flow.check_headers(batch)
     size = content_bytes(batch)
     total = state.stages.bytes() + size
     if total > STAGE_BYTES_MAX:

@@ -14,7 +14,7 @@ from wherry.model.catalog.key import Key
 from wherry.model.catalog.route import Binding, Route
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
-from wherry.model.errors import AlreadyExists, LimitReached, NotFound
+from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, NotFound
 
 TOPICS_MAX = 1_000_000
 SUBSCRIPTIONS_MAX = 1_000_000
@@ -210,6 +210,9 @@ class Catalog:
 
 def check_change(old: Topic, new: Topic) -> None:
     """Raise `AlreadyExists` unless `new` differs from `old` only in fields that may change."""
+    if old.flows and new.partitions != old.partitions:
+        allowed = f"{old.partitions}, as it was made: in a topic with mesh='flow' a peer would lose what is under way"
+        raise InvalidInput("partitions", new.partitions, allowed)
     more = {"partitions"} if new.partitions > old.partitions else set()
     _check_change("topic", old.name, old, new, CHANGEABLE | more)
 

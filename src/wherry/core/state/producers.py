@@ -19,8 +19,12 @@ PRODUCERS_MAX = 100_000
 A producer with a single call, such as an idempotency key, takes about 360 bytes.
 """
 
-ORIGINS_MAX = 1_000
-"""Origins remembered for each topic: partitions at other nodes, and those of data that a node has lost."""
+ORIGINS_MAX = 8_192
+"""Origins remembered for each topic: partitions at other nodes, and those of data that a node has lost.
+
+The largest mesh has 7 hubs with 64 leaves each, so 455 nodes, and a topic 8 partitions: 3,640 origins, and twice that
+when each node has lost its data once. Beyond, the origin that has published nothing for the longest time is forgotten.
+"""
 
 
 class ProducerCall(NamedTuple):

@@ -6,13 +6,17 @@ r"""Which nodes a node connects to: hubs to all hubs and to their own leaves, a 
        \   /
         hub ─── leaf
 
-All nodes decide by the same rule over the same records, so both ends of a link want it, or neither. The set of hubs is
-bounded: the first seven by name. An eighth is refused by all, itself included, and each node reports it.
+Any client may have written a record. So a record makes a node connect to an address, and nothing else: who is there
+counts once it has answered. Then all nodes decide by the same rule, so both ends of a link want it, or neither. The set
+of hubs is bounded: the first seven by name of those that answer. An eighth is refused by all, itself included, and each
+node reports it; that is judged again all the time, since a hub with an earlier name may come later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 from wherry.mesh.flow.records import PeerRecord
@@ -23,6 +27,9 @@ HUBS_MAX = 7
 
 LEAVES_MAX = 64
 """Behind one hub."""
+
+CANDIDATES_MAX = 2 * HUBS_MAX
+"""Hubs that are known by their records alone, and are connected to, to see who they are."""
 
 
 class MeshNode(NamedTuple):
@@ -41,10 +48,17 @@ class LinkPlan(NamedTuple):
     refused: dict[str, str]
 
 
-def plan_links(me: MeshNode, fixed: Sequence[str], records: Iterable[PeerRecord]) -> LinkPlan:
+def plan_links(
+    me: MeshNode,
+    fixed: Sequence[str],
+    records: Iterable[PeerRecord],
+    connected: Mapping[str, MeshNode] | None = None,
+    is_trusted: Callable[[str], bool] = lambda _: True,
+) -> LinkPlan:
     """Return which addresses to connect to: those of a fixed list, and those of records.
 
-    The role of a node of the fixed list is known once it is connected: then `refusal` decides.
+    A record changes nothing for addresses of the list, nor for a node that is `connected` at another address. Who a
+    node is, is known once it is connected: then `refusal` decides.
 
     Examples
     --------
@@ -52,27 +66,47 @@ def plan_links(me: MeshNode, fixed: Sequence[str], records: Iterable[PeerRecord]
     >>> plan_links(MeshNode("a", "hub"), ["http://c:1"], [b, l]).wanted
     ('http://c:1', 'http://b:1')
     """
-    wanted, refused = dict.fromkeys(fixed), {}
+    wanted, refused = dict.fromkeys(fixed), dict[str, str]()
     if me.role == "leaf":
         return LinkPlan(tuple(wanted), {})
-    others = [record for record in records if record.node != me.name]
-    hubs = first_hubs([me.name, *(record.node for record in others if record.role == "hub")])
-    leaves = 0
-    for record in others:
-        why = ""
-        if record.role == "hub":
-            why = _beyond(me.name, record.node, hubs)
-        elif record.hub != me.name:
+    places = {node.name: url for url, node in (connected or {}).items()}
+    left = {"hub": CANDIDATES_MAX, "leaf": LEAVES_MAX}
+    for record in records:
+        if record.node == me.name or record.url in fixed or (record.role == "leaf" and record.hub != me.name):
             continue
-        else:
-            leaves += 1
-            why = f"more than {LEAVES_MAX} leaves" if leaves > LEAVES_MAX else ""
-        if why:
-            refused[record.url] = why
-            wanted.pop(record.url, None)
+        if (place := places.get(record.node)) is not None:
+            wanted[place] = None
+        elif not is_trusted(record.url):
+            refused[record.url] = "the address is not one of mesh.trusted"
+        elif not left[record.role]:
+            what = f"{LEAVES_MAX} leaves" if record.role == "leaf" else f"{CANDIDATES_MAX} hubs announce themselves"
+            refused[record.url] = f"more than {what}"
         else:
             wanted[record.url] = None
+            left[record.role] -= 1
     return LinkPlan(tuple(wanted), refused)
+
+
+def is_among(url: str, patterns: Iterable[str]) -> bool:
+    """Return whether an address is one of some patterns, in which `*` stands for a part of the host name or the port.
+
+    Examples
+    --------
+    >>> is_among("https://a.mesh.example:7070", ["https://*.mesh.example:7070"])
+    True
+    >>> is_among("https://a.example:7070/.mesh.example:7070", ["https://*.mesh.example:7070"])
+    False
+    """
+    return any(re.fullmatch("[A-Za-z0-9.-]*".join(map(re.escape, each.split("*"))), url) for each in patterns)
+
+
+def run_behind(run: str, hub: str | None) -> str:
+    """Return what identifies the data of a node as it is connected now.
+
+    What a leaf published before it went to another hub may still be under way by the first one. A later message comes
+    by another way and may be faster, so it is one of another origin.
+    """
+    return run if hub is None else f"{run}-{blake2b(hub.encode(), digest_size=3).hexdigest()}"
 
 
 def first_hubs(names: Iterable[str]) -> list[str]:
@@ -80,18 +114,21 @@ def first_hubs(names: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(names))[:HUBS_MAX]
 
 
-def refusal(me: MeshNode, peer: MeshNode, connected_hubs: Iterable[str]) -> str:
+def refusal(me: MeshNode, peer: MeshNode, other_hubs: Iterable[str]) -> str:
     """Return why a node is not to be connected to, as it describes itself; empty if it is.
 
-    `connected_hubs` are the hubs that this node is connected to already.
+    `other_hubs` are the hubs that answer this node, whether it is connected to them or refuses them. A leaf that does
+    not know its hub yet is nobody's: its messages would come by a second way as soon as it does.
     """
     if peer.name == me.name:
         return "it is this node"
     if me.role == "leaf":
         return "" if peer.role == "hub" else "a leaf connects to a hub"
     if peer.role == "hub":
-        return _beyond(me.name, peer.name, first_hubs([me.name, peer.name, *connected_hubs]))
-    return "" if peer.hub in (None, me.name) else f"its hub is {peer.hub}"
+        return _beyond(me.name, peer.name, first_hubs([me.name, peer.name, *other_hubs]))
+    if peer.hub is None:
+        return "it is a leaf that has not reached its hub yet"
+    return "" if peer.hub == me.name else f"its hub is {peer.hub}"
 
 
 def _beyond(mine: str, other: str, hubs: list[str]) -> str:

@@ -27,6 +27,9 @@ ORIGIN = "mesh:"
 
 RUN_CHARS_MAX = 32
 
+HEADER_BYTES_MAX = len(HEADER) + 4 * limits.NODE_NAME_CHARS_MAX + RUN_CHARS_MAX + limits.TOPIC_NAME_BYTES_MAX + 32
+"""Of the header that a peer adds: its name, node, run, numbers, role and topic, and what is between them."""
+
 
 class OriginPlace(NamedTuple):
     """A partition of a topic, as one node stored it.

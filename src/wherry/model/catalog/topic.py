@@ -106,6 +106,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if self.order != "fifo":
             raise InvalidInput("order", self.order, "fifo when mesh='flow'")
+        if self.partitions > limits.FLOW_PARTITIONS_MAX:
+            allowed = f"at most {limits.FLOW_PARTITIONS_MAX} when mesh='flow'"
+            raise InvalidInput("partitions", self.partitions, allowed)
         if self.overflow not in ("refuse", "drop-oldest"):
             raise InvalidInput("overflow", self.overflow, "refuse or drop-oldest when mesh='flow'")
         if self.expired != "drop":

@@ -77,3 +77,4 @@ class TopicAtNode(msgspec.Struct):
     role: Role
     run: str
     hub: str | None = None
+    partitions: int = 1

@@ -20,13 +20,16 @@ from wherry.client.link.backoff import Backoff
 from wherry.client.native.session import NativeSession
 from wherry.mesh.flow.links import MeshNode
 from wherry.model.errors import Forbidden, NotFound, WherryError
+from wherry.node.mesh.at_peer import Backlog, Position, ask_topic, leave_topic
 from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, TopicAtNode
-from wherry.node.mesh.topic_flow import Backlog, TopicFlow, ask_topic, leave_topic
+from wherry.node.mesh.flowing import FlowTopics
+from wherry.node.mesh.topic_flow import TopicFlow
 
 LOOK_S = 1.0
 """How often a link looks for topics that both nodes have by now."""
 
-REFUSED_S = 5.0
+REFUSED_S = 2.0
+GREET_S = 5.0
 
 _log = logging.getLogger("wherry.mesh")
 
@@ -60,17 +63,25 @@ class PeerLink:
         judge: Judge,
         greet: Greet,
         backlog: Backlog,
+        flowing: FlowTopics,
     ) -> None:
         self._broker, self._me, self.url, self._dial = broker, me, url, dial
         self._judge, self._greet, self._backlog = judge, greet, backlog
+        self._flowing = flowing
         self.peer: MeshNode | None = None
         """The node at the address, once it was connected."""
         self._session: NativeSession | None = None
         self._state: LinkState = "connecting"
         self._why = ""
         self._figures: dict[str, FlowFigures] = {}
+        self._positions: dict[str, Position] = {}
         self._denied: set[str] = set()
         """Topics that the key of this node may not read at the peer, as of the last look."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether the peer answers, connected or refused."""
+        return self._state != "connecting"
 
     @property
     def is_connected(self) -> bool:
@@ -80,7 +91,9 @@ class PeerLink:
     async def greet(self) -> None:
         """Greet the peer again, if it is connected."""
         if self._session is not None and self.is_connected:
-            await self._announce(self._session)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GREET_S):
+                    await self._announce(self._session)
 
     def view(self) -> LinkView:
         """Return what is known of the link."""
@@ -100,6 +113,9 @@ class PeerLink:
                     self._why = "the connection was lost"
             except WherryError as fault:
                 self._why = str(fault)
+            except Exception as fault:
+                self._why = f"{type(fault).__name__}: {fault}"
+                _log.exception("a link failed", extra={"url": self.url})
             finally:
                 self._state, self._session = "refused" if is_refused else "connecting", None
                 with suppress(WherryError):
@@ -115,7 +131,10 @@ class PeerLink:
         lost = asyncio.ensure_future(asyncio.shield(session.lost))
         try:
             while not lost.done():
-                for topic in [each.name for each in self._broker.topics() if each.flows]:
+                if self._session is session and self.peer is not None and (why := self._judge(self.peer, self.url)):
+                    self._why = why
+                    return False
+                for topic in self._flowing.names():
                     if topic in flows and not flows[topic].done():
                         continue
                     found = await self._ask(session, topic)
@@ -176,8 +195,8 @@ class PeerLink:
             self._why = why
 
     def _start(self, session: NativeSession, topic: str) -> asyncio.Task[None]:
-        figures = self._of(topic)
-        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog)
+        figures, position = self._of(topic), self._positions.setdefault(topic, Position())
+        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog, position)
         return asyncio.create_task(self._run(flow, session, topic, figures), name=f"wherry mesh {topic}")
 
     async def _run(self, flow: TopicFlow, session: NativeSession, topic: str, figures: FlowFigures) -> None:

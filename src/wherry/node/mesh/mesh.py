@@ -16,14 +16,15 @@ from wherry.broker.port.port import BrokerPort
 from wherry.client.native.publishing import prepare
 from wherry.client.native.session import NativeSession
 from wherry.mesh.flow import records
-from wherry.mesh.flow.links import LinkPlan, MeshNode, plan_links, refusal
+from wherry.mesh.flow.links import LinkPlan, MeshNode, is_among, plan_links, refusal, run_behind
 from wherry.mesh.flow.records import KnownPeers, PeerRecord
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound, WherryError
+from wherry.node.mesh.at_peer import SUBSCRIPTIONS
 from wherry.node.mesh.figures import BacklogView, CutOffView, MeshView, TopicAtNode
+from wherry.node.mesh.flowing import FlowTopics
 from wherry.node.mesh.link import Dialled, PeerLink
 from wherry.node.mesh.settings import MeshSettings
-from wherry.node.mesh.topic_flow import SUBSCRIPTIONS
 
 EXPIRES_ANNOUNCES = 4
 """A record expires when so many announcements in a row did not come."""
@@ -42,19 +43,23 @@ class NodeMesh:
     def __init__(
         self, broker: BrokerPort, settings: MeshSettings, run: str, url: str, dial: Callable[[str], Dialled]
     ) -> None:
-        self._broker, self._settings, self._run, self._url, self._dial = broker, settings, run, url, dial
+        self._broker, self._settings, self._url, self._dial = broker, settings, url, dial
+        self._run = run_behind(run, next(iter(settings.addresses)) if settings.role == "leaf" else None)
         self._links: dict[str, tuple[PeerLink, asyncio.Task[None]]] = {}
+        self._flowing = FlowTopics(broker)
         self._known = KnownPeers(round(settings.announce_s * EXPIRES_ANNOUNCES * 1000))
         self._plan = LinkPlan((), {})
         self._version = 0
+        self._greetings: dict[str, asyncio.Task[None]] = {}
 
     @property
     def me(self) -> MeshNode:
-        """Return this node; of a leaf the hub is known once it is connected."""
+        """Return this node; of a leaf the hub is known once it was connected."""
         settings = self._settings
         hub = None
         if settings.role == "leaf":
-            hub = next((link.peer.name for link, _ in self._links.values() if link.is_connected and link.peer), None)
+            peers = [link.peer for link, _ in self._links.values()]
+            hub = next((peer.name for peer in peers if peer is not None and peer.role == "hub"), None)
         return MeshNode(settings.node, settings.role, hub)
 
     def topic(self, name: str) -> TopicAtNode:
@@ -63,7 +68,7 @@ class NodeMesh:
         if found is None or not found.flows:
             raise NotFound("flow topic", name)
         me = self.me
-        return TopicAtNode(me.name, me.role, f"{self._run}.{self._broker.topic_number(name)}", me.hub)
+        return TopicAtNode(me.name, me.role, f"{self._run}.{self._broker.topic_number(name)}", me.hub, found.partitions)
 
     # ----------------------------------------------------------------------------------------------------------- life
 
@@ -80,40 +85,57 @@ class NodeMesh:
         try:
             yield
         finally:
-            tasks += [task for _, task in self._links.values()]
+            tasks += [*(task for _, task in self._links.values()), *self._greetings.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
     async def _keep_links(self) -> None:
         while True:
-            self._known.expire(self._now_ms())
-            self._plan = plan_links(self.me, self._settings.addresses, self._known.records)
-            for url in self._plan.wanted:
-                if url not in self._links and url != self._url:
-                    link = PeerLink(
-                        self._broker,
-                        lambda: self.me,
-                        url,
-                        self._dial,
-                        self._judge,
-                        self._greet,
-                        self._settings.backlog,
-                    )
-                    self._links[url] = (link, asyncio.create_task(link.run(), name=f"wherry mesh {url}"))
-            for url in [each for each in self._links if each not in self._plan.wanted]:
-                _, task = self._links.pop(url)
-                task.cancel()
-                await asyncio.wait([task])
+            try:
+                await self._look()
+            except Exception:
+                _log.exception("the links could not be looked after")
             await asyncio.sleep(self._settings.look_s)
 
+    async def _look(self) -> None:
+        """Make the links that are wanted now, and end the others."""
+        self._known.expire(self._now_ms())
+        connected = {url: peer for url, peer in self._peers().items() if self._links[url][0].is_connected}
+        self._plan = plan_links(self.me, self._settings.addresses, self._known.records, connected, self._is_trusted)
+        for url in self._plan.wanted:
+            if url not in self._links and url != self._url:
+                link = PeerLink(
+                    self._broker,
+                    lambda: self.me,
+                    url,
+                    self._dial,
+                    self._judge,
+                    self._greet,
+                    self._settings.backlog,
+                    self._flowing,
+                )
+                self._links[url] = (link, asyncio.create_task(link.run(), name=f"wherry mesh {url}"))
+        for url in [each for each in self._links if each not in self._plan.wanted]:
+            _, task = self._links.pop(url)
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _peers(self) -> dict[str, MeshNode]:
+        """Return the nodes that answer, by address: also those that are refused."""
+        return {url: link.peer for url, (link, _) in self._links.items() if link.answers and link.peer is not None}
+
+    def _is_trusted(self, url: str) -> bool:
+        return self._settings.trusted is None or is_among(url, self._settings.trusted)
+
     def _judge(self, peer: MeshNode, url: str) -> str:
-        """Return why a node at an address is not to be connected to; empty if it is."""
-        connected = {link.url: link.peer for link, _ in self._links.values() if link.is_connected and link.peer}
-        other = next((at for at, each in connected.items() if each.name == peer.name and at != url), None)
-        if other is not None:
-            return f"it is connected to at {other}"
-        return refusal(self.me, peer, [each.name for each in connected.values() if each.role == "hub"])
+        """Return why a node at an address is not to be connected to; empty if it is. An address of the list wins."""
+        peers = self._peers()
+        for at, each in peers.items():
+            is_weaker = url in self._settings.addresses and at not in self._settings.addresses
+            if each.name == peer.name and at != url and self._links[at][0].is_connected and not is_weaker:
+                return f"it is connected to at {at}"
+        return refusal(self.me, peer, [each.name for each in peers.values() if each.role == "hub"])
 
     @staticmethod
     def _now_ms() -> int:
@@ -146,9 +168,12 @@ class NodeMesh:
         A hub does not pass on what it got from a hub. So two hubs that were cut off from each other until both had
         forgotten the other hear of each other again from a third; and a hub hears of a leaf before it is connected.
         """
-        for link, _ in list(self._links.values()):
-            if link.peer is not None and link.peer.role == "hub":
-                await link.greet()
+        for url in [each for each, task in self._greetings.items() if task.done()]:
+            del self._greetings[url]
+        for url, (link, _) in self._links.items():
+            if link.peer is not None and link.peer.role == "hub" and url not in self._greetings:
+                # Not waited for: a hub that hangs must not keep this node from announcing itself elsewhere.
+                self._greetings[url] = asyncio.create_task(link.greet(), name=f"wherry mesh greet {url}")
 
     async def _greet(self, session: NativeSession) -> None:
         """Announce this node to a peer that may not know it."""
@@ -183,7 +208,7 @@ class NodeMesh:
     def view(self) -> MeshView:
         """Return the links, what peers have not read, and the nodes that are known."""
         me = self.me
-        flowing = [topic.name for topic in self._broker.topics() if topic.flows]
+        flowing = self._flowing.names()
         return MeshView(
             node=me.name,
             role=me.role,

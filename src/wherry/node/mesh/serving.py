@@ -13,11 +13,12 @@ from wherry.broker.port.port import BrokerPort
 from wherry.client.link.address import Address
 from wherry.client.native.session import NativeSession
 from wherry.client.native.transport import NativeTransport
+from wherry.mesh.flow.links import is_among
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.node.config import MeshSection
+from wherry.node.mesh.at_peer import Backlog
 from wherry.node.mesh.mesh import NodeMesh
 from wherry.node.mesh.settings import MeshSettings
-from wherry.node.mesh.topic_flow import Backlog
 
 RUN_FILE = "mesh-run"
 TIMEOUT_S = 15.0
@@ -46,16 +47,24 @@ async def meshing(broker: BrokerPort, section: MeshSection, data: Path, url: str
     """Keep the links of a node while the `async with` lasts."""
     assert section.node is not None
     tls = None if section.ca is None else _trusting(section.ca)
+    fixed = section.peers if section.hub is None else (section.hub,)
+    trusted = section.trusted if section.trusted or section.key is not None else None
     settings = MeshSettings(
         node=section.node,
         role="hub" if section.hub is None else "leaf",
-        addresses=section.peers if section.hub is None else (section.hub,),
+        addresses=fixed,
         discover=section.discover,
+        trusted=trusted,
         announce_s=section.announce_s,
         backlog=Backlog(section.backlog_messages, section.backlog_bytes),
     )
-    run = run_of(data)
-    mesh = NodeMesh(broker, settings, run, section.url or url, lambda to: NativeDial(to, section.key, tls))
+
+    def dial(to: str) -> NativeDial:
+        # A record of system.peers is written by any client that may publish there: it must not get the key.
+        may_have_key = to in fixed or is_among(to, section.trusted)
+        return NativeDial(to, section.key if may_have_key else None, tls)
+
+    mesh = NodeMesh(broker, settings, run_of(data), section.url or url, dial)
     async with mesh.open():
         yield mesh
 

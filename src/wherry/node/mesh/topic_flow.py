@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,11 +19,9 @@ import pyarrow as pa
 from wherry.broker.port.port import BrokerPort
 from wherry.client.batch import Batch
 from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import error_of
-from wherry.client.link.transport import ClientRequest
 from wherry.client.native.session import NativeSession
 from wherry.client.native.stream import ClientStream
-from wherry.client.requests import SubscriptionRequests, parsed, path
+from wherry.client.requests import SubscriptionRequests
 from wherry.mesh.flow.links import MeshNode
 from wherry.mesh.flow.passing import PassedOn, Source, take
 from wherry.model.calls.publish import PublishOptions
@@ -33,31 +30,20 @@ from wherry.model.errors import (
     DuplicateId,
     InvalidInput,
     LimitReached,
-    NotFound,
     StaleLease,
     TooLarge,
     WherryError,
 )
+from wherry.model.schema import content_bytes
+from wherry.node.mesh.at_peer import Backlog, Position, ask_topic, has_subscription, peer_terms, subscription_of
 from wherry.node.mesh.calling import SessionCaller
-from wherry.node.mesh.figures import FlowFigures, TopicAtNode
+from wherry.node.mesh.figures import FlowFigures
 from wherry.wire.native.codec.documents import SubscribeTerms
 
 CREDIT = 4_000
 """Messages under way, or waiting here to be stored, at most."""
 
-LEASE_MS = 60_000
-
-SUBSCRIPTIONS = ("mesh.", "mesh-leaf.")
-"""What the subscriptions of hubs and of leaves begin with, at their peers."""
-
 _log = logging.getLogger("wherry.mesh")
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """How much a peer keeps for this node of each topic before it cuts the subscription off."""
-
-    messages: int = 1_000_000
-    bytes: int = 1 << 30
 
 
 class TopicFlow:
@@ -71,10 +57,12 @@ class TopicFlow:
         topic: str,
         figures: FlowFigures,
         backlog: Backlog,
+        position: Position | None = None,
     ) -> None:
         self._broker, self._me, self._session = broker, me, session
         self._caller = SessionCaller(session)
         self._topic, self._figures, self._backlog = topic, figures, backlog
+        self._position = position or Position()
         self._arrived: deque[Batch] = deque()
         """Deliveries that are not stored yet; the credit bounds them."""
         self._has_arrived: asyncio.Future[None] | None = None
@@ -82,8 +70,10 @@ class TopicFlow:
     async def run(self) -> None:
         """Read the topic until the session ends, or raise why it cannot be read."""
         before = await ask_topic(self._session, self._topic)
+        self._position.of(f"{before.node} {before.run} {self._broker.topic_number(self._topic)}")
+        terms = await self._terms_of(before.partitions)
         stream = ClientStream(self._session, SubscriptionRequests(self._caller, self._topic, self._name), self._take)
-        stream.subscribe(self._terms())
+        stream.subscribe(terms)
         try:
             await stream.opened
             found = await ask_topic(self._session, self._topic)
@@ -103,6 +93,14 @@ class TopicFlow:
         """The name of the subscription at the peer; a node in another role gets other messages."""
         return subscription_of(self._me.name, self._me.role)
 
+    async def _terms_of(self, partitions: int) -> SubscribeTerms:
+        """Return how to subscribe to a topic with so many partitions: as before, or anew behind what is stored."""
+        terms = self._terms()
+        assert terms.create is not None
+        if await has_subscription(self._session, self._topic, self._name, terms.create):
+            return msgspec.structs.replace(terms, create=None)
+        return msgspec.structs.replace(terms, create={**terms.create, **self._position.start(partitions)})
+
     def _terms(self) -> SubscribeTerms:
         create = peer_terms(self._me, self._backlog)
         return SubscribeTerms(topic=self._topic, subscription=self._name, credit=CREDIT, create=create)
@@ -120,10 +118,12 @@ class TopicFlow:
                 batches = [first]
                 while self._arrived and self._arrived[0].data.schema == first.data.schema:
                     batches.append(self._arrived.popleft())
-                taken = take(self._me, source, _joined(batches))
+                joined = _joined(batches)
+                taken = take(self._me, source, joined)
                 self._figures.left_out += taken.left_out
                 for part in taken.parts:
                     await self._store(part)
+                self._position.note(joined)
                 for batch in batches:
                     task = asyncio.create_task(self._ack(stream, batch), name="wherry mesh ack")
                     acking.add(task)  # as many as the credit allows
@@ -157,35 +157,35 @@ class TopicFlow:
         return self._arrived.popleft()
 
     async def _store(self, part: PassedOn) -> None:
-        """Publish messages of one origin; wait while there is no room, and leave out what can never be stored."""
+        """Publish messages of one origin, in smaller parts where they do not fit at once.
+
+        Wait while there is no room for the next message; leave out one that can never be stored.
+        """
         backoff = Backoff()
         while True:
             try:
                 await self._publish(part)
                 return
-            except (InvalidInput, TooLarge, DuplicateId) as fault:
-                await self._store_singly(part, fault)
-                return
-            except LimitReached as fault:
-                self._figures.last_fault = str(fault)
-                if self._session.is_closed:
-                    raise
-                if (count := part.messages.num_rows) > 1:  # a bound may be smaller than a delivery
+            except (InvalidInput, TooLarge, DuplicateId, LimitReached) as fault:
+                count = part.messages.num_rows
+                if count > 1:  # a bound may be smaller than a delivery
                     for start, stop in ((0, count // 2), (count // 2, count)):
                         await self._store(part.part(start, stop))
                     return
+                self._figures.last_fault = str(fault)
+                if not isinstance(fault, LimitReached) or self._is_beyond_bounds(part):
+                    self._figures.refused += 1
+                    more = {"topic": self._topic, "why": str(fault)}
+                    _log.warning("a message of a peer cannot be stored", extra=more)
+                    return
+                if self._session.is_closed:
+                    raise
                 await backoff.pause()
 
-    async def _store_singly(self, part: PassedOn, fault: WherryError) -> None:
-        """Store the messages one by one, without the one that cannot be stored."""
-        count = part.messages.num_rows
-        if count == 1:
-            self._figures.refused += 1
-            self._figures.last_fault = str(fault)
-            _log.warning("a message of a peer cannot be stored", extra={"topic": self._topic, "why": str(fault)})
-            return
-        for row in range(count):
-            await self._store(part.part(row, row + 1))
+    def _is_beyond_bounds(self, part: PassedOn) -> bool:
+        """Return whether a message is larger than all that the topic may hold."""
+        bytes_max = self._broker.topic(self._topic).bytes_max
+        return bytes_max is not None and content_bytes(part.messages) > bytes_max
 
     async def _publish(self, part: PassedOn) -> None:
         partition = part.origin.place.partition % self._broker.topic(self._topic).partitions
@@ -200,40 +200,3 @@ def _joined(batches: list[Batch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0].data
     return pa.Table.from_batches([batch.data for batch in batches]).combine_chunks().to_batches()[0]
-
-
-def peer_terms(me: MeshNode, backlog: Backlog) -> dict[str, Any]:
-    """Return the terms of the subscription of a node at a peer."""
-    return {
-        "peer": me.name,
-        "peer_role": me.role,
-        "start": "earliest",
-        # One reader at a time, and what failed comes first: else an earlier message could come behind a later one.
-        "assignment": "exclusive",
-        "retry": {"attempts": None, "first_ms": 0, "factor": 1.0, "cap_ms": 0, "jitter": 0.0},
-        "lease_ms": LEASE_MS,
-        "buffer_messages": backlog.messages,
-        "buffer_bytes": backlog.bytes,
-    }
-
-
-def subscription_of(node: str, role: str) -> str:
-    """Return the name of the subscriptions of a node at its peers."""
-    return SUBSCRIPTIONS[role == "leaf"] + node
-
-
-async def ask_topic(session: NativeSession, topic: str) -> TopicAtNode:
-    """Return what a peer says of a topic; raise `NotFound` if it has none that flows."""
-    answer = await session.call(ClientRequest("GET", path("topics", topic, "mesh")))
-    if not answer.ok:
-        raise error_of(answer)
-    return parsed(answer, TopicAtNode)
-
-
-async def leave_topic(session: NativeSession, me: MeshNode, topic: str) -> None:
-    """Delete the subscription of this node at a peer: the topic is not here any more."""
-    answer = await session.call(
-        ClientRequest("DELETE", path("topics", topic, "subscriptions", subscription_of(me.name, me.role)))
-    )
-    if not answer.ok and not isinstance(error_of(answer), NotFound):
-        raise error_of(answer)

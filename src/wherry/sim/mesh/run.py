@@ -17,8 +17,8 @@ from random import Random
 
 from wherry.client.link import backoff
 from wherry.model.calls.publish import Published, PublishOptions
+from wherry.node.mesh.at_peer import Backlog
 from wherry.node.mesh.settings import MeshSettings
-from wherry.node.mesh.topic_flow import Backlog
 from wherry.sim.mesh.check import check_mesh
 from wherry.sim.mesh.line import SharedLine
 from wherry.sim.mesh.node import FAULTS, MeshSimNode, url_of

@@ -13,7 +13,7 @@ from wherry.core.decide import flow, publishing
 from wherry.core.state.producers import Producers
 from wherry.mesh.flow import passing
 from wherry.model import ops
-from wherry.node.mesh import topic_flow
+from wherry.node.mesh import at_peer, topic_flow
 from wherry.node.mesh.mesh import NodeMesh
 from wherry.node.mesh.topic_flow import TopicFlow
 from wherry.sim.patch import patched
@@ -85,14 +85,14 @@ def drop_the_backlog() -> Any:
 
     def make(run: Any) -> Any:
         async def anew(self: TopicFlow) -> None:
-            await topic_flow.leave_topic(self._session, self._me, self._topic)
+            await at_peer.leave_topic(self._session, self._me, self._topic)
             await run(self)
 
         return anew
 
     stack = ExitStack()
     stack.enter_context(patched(TopicFlow, "run", make))
-    stack.enter_context(_subscribed(start="latest"))
+    stack.enter_context(patched(at_peer.Position, "start", lambda _: lambda self, partitions: {"start": "latest"}))
     return stack
 
 
