@@ -211,9 +211,15 @@ def test_a_connection_is_closed_with_its_key_and_stays_with_a_new_one(tmp_path):
             await prepared(node)
             opened = await asyncio.to_thread(lambda: Raw(url_of(node, "reader", TOKENS["reader"])).opened())
             renewed = await asyncio.to_thread(lambda: Raw(url_of(node, "reader", TOKENS["reader"])).opened())
-            renewed.call(0, (10, 70), long(TOKENS["admin"].encode()) + short("because"))
+            newer = make("reader", [Right("consume", "jobs"), Right("admin", "new")], now_ms=0)
+            await node.broker.put_key(newer.key)
+            renewed.call(0, (10, 70), long(newer.token.encode()) + short("because"))
             assert (await asyncio.to_thread(renewed.next)).method == (10, 71)
-            (key,) = [each for each in node.broker.keys() if each.name == "reader"]  # noqa: SIM118  a method of the broker
+            (key,) = [
+                each
+                for each in node.broker.keys()  # noqa: SIM118  a method of the broker
+                if each.name == "reader" and each.id != newer.key.id
+            ]
             await node.broker.delete_key(key.id)
             assert await asyncio.to_thread(opened.is_hung_up)
             assert (await asyncio.to_thread(declare, renewed, "new")).method == QUEUE_DECLARE_OK
