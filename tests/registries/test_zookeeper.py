@@ -347,3 +347,21 @@ def test_start_fails_without_a_server_and_leaves_no_thread():
 
     asyncio.run(play())
     assert [each.name for each in set(threading.enumerate()) - threads if not each.name.startswith("asyncio")] == []
+
+
+@pytest.mark.rows("P11")
+def test_an_instance_that_went_and_came_at_once_is_read_again(zookeeper, root):
+    """Withdraw and announce while others look: their looks find no node, or the new one, in any order."""
+
+    async def play(announcing, *reading):
+        for number in range(1, 81):
+            name = f"i{number % 5}"
+            await announcing.announce(one(2 * number - 1, name))
+            await announcing.withdraw("billing", name)
+            await announcing.announce(one(2 * number, name))
+            for each in reading:
+                await until(each, lambda each=each, at=f"{HOST}:{2 * number}": at in urls(each))
+            if number % 2:
+                await announcing.withdraw("billing", name)
+
+    run(zookeeper, root, play, 5)

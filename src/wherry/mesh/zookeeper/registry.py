@@ -67,7 +67,7 @@ class ZooKeeperRegistry:
         self._announcer = Announcer(self._link, paths)
         self._reader = TreeReader(self._link, paths, self._roster)
         self._wake, self._connected, self._one = asyncio.Event(), asyncio.Event(), asyncio.Lock()
-        self._session_lost = False
+        self._session_lost = self._holding = False
         self._release: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -133,8 +133,7 @@ class ZooKeeperRegistry:
         if self._closed:
             return
         self._closed = True
-        if self._release is not None:
-            self._release.cancel()
+        self._stop_release()
         for task in (self._task, self._renewing):
             if task is not None:
                 task.cancel()
@@ -184,6 +183,7 @@ class ZooKeeperRegistry:
         async with self._one:
             await self._announcer.settle()
             services = await self._reader.read()
+        self._begin_release()
         for key in [key for service in services for key in self._announcer.of(service)]:
             if not self._reader.tree.has(*key):  # deleted by others
                 self._announcer.check(key)
@@ -207,6 +207,7 @@ class ZooKeeperRegistry:
             self._connected.set()
             self._wake.set()
             return
+        self._stop_release()
         if connected is None:
             self._session_lost = True
             self.sessions_lost += 1
@@ -217,10 +218,23 @@ class ZooKeeperRegistry:
     def _hold(self) -> None:
         """Keep what is known: the sessions of the others may be lost as well, and come back one by one."""
         self._session_lost = False
+        self._holding = True
         self._reader.tree.hold(self._roster.services)
+
+    def _begin_release(self) -> None:
+        """Give up in a while what is held: all was read, so that only what nobody announced again is missing."""
+        if self._holding and self._release is None and self._link.connected:
+            self._release = asyncio.get_running_loop().call_later(self._hold_s, self._give_up)
+
+    def _stop_release(self) -> None:
+        """Keep what is held until all was read again: the connection is lost."""
         if self._release is not None:
             self._release.cancel()
-        self._release = asyncio.get_running_loop().call_later(self._hold_s, self._reader.release)
+            self._release = None
+
+    def _give_up(self) -> None:
+        self._holding, self._release = False, None
+        self._reader.release()
 
 
 def _key(instance: Instance) -> Key:
