@@ -89,6 +89,16 @@ class Gossip:
         return self._exchanging.has_joined
 
     @property
+    def met_itself(self) -> bool:
+        """Return whether a seed was this member itself."""
+        return self._exchanging.met_itself
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether a member answered a packet of this one: packets pass both ways."""
+        return self._probing.is_heard
+
+    @property
     def health(self) -> int:
         """Return how slow this member takes itself to be, from 0."""
         return self._probing.health
@@ -104,7 +114,7 @@ class Gossip:
             self._probe(now)
             self._knock(now)
             self._spread(FANOUT)
-            wish = self._exchanging.next(now, self.own.name, self.members)
+            wish = self._exchanging.next(now, self.own.address, self.members)
             if wish is not None:
                 self._exchanges.append(wish)
         return self._step()
@@ -132,6 +142,17 @@ class Gossip:
     def announce(self, instances: Iterable[Instance]) -> None:
         """Provide these instances, in place of the earlier ones; raise `InvalidInput` if they are too many."""
         self._knowledge.announce(instances, self._now_ms)
+
+    def set_seeds(self, seeds: Iterable[MemberAddress]) -> None:
+        """Set the addresses that the seeds have now."""
+        self._exchanging.set_seeds(seeds)
+
+    def greet(self) -> GossipStep:
+        """Send some members a PING, beside the probes: to learn soon whether packets pass."""
+        for member in self._some(FANOUT):
+            target = ProbeTarget(member.name, member.address)
+            self._send(PacketKind.PING, self._probing.number(), target, target)
+        return self._step()
 
     def leave(self) -> GossipStep:
         """Leave: some members get that at once, and spread it."""
@@ -170,6 +191,7 @@ class Gossip:
         if self._knowledge.has_left:
             return
         self._knowledge.take_state(message, now)
+        self._exchanging.met_itself |= message.sender.name == self.own.name
         if at is not None or message.sender.name != self.own.name:
             self._exchanging.exchanged(now, at, message.sender.name)
 
@@ -222,6 +244,7 @@ class Gossip:
         if packet.kind is PacketKind.PING and target is not None and target.name == self.own.name:
             self._send(PacketKind.ACK, number, None, ProbeTarget(sender.name, source), sender.incarnation)
         elif packet.kind is PacketKind.ACK:
+            self._probing.is_heard = True
             self._probing.answered(number, now)
             relay = self._probing.relayed(number)
             if relay is not None:

@@ -57,6 +57,8 @@ class Probing:
         self._late: dict[int, None] = {}
         self._relays: dict[int, Relay] = {}
         self.health = 0
+        self.is_heard = False
+        """Whether an ACK came: packets pass both ways."""
 
     def number(self) -> int:
         """Return a number that no packet under way has."""

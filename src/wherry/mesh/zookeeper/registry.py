@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from wherry.mesh.instance import Instance, encode
 from wherry.mesh.registry import Roster
+from wherry.mesh.starting import Starting
 from wherry.mesh.urls import HostPort
 from wherry.mesh.zookeeper.announcing import Announcer
 from wherry.mesh.zookeeper.link import ZooKeeperLink
 from wherry.mesh.zookeeper.nodes import Key, NodePaths
 from wherry.mesh.zookeeper.reading import TreeReader
 from wherry.model import check
-from wherry.model.errors import Closed, InvalidInput, Unauthorized, Unavailable
+from wherry.model.errors import InvalidInput, Unauthorized, Unavailable
 
 _log = logging.getLogger("wherry.mesh.zookeeper")
 
@@ -71,7 +72,7 @@ class ZooKeeperRegistry:
         self._release: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._started = self._closed = False
+        self._starting = Starting()
         self.sessions_lost = 0
         """How often a session ended, and with it the nodes of this process."""
 
@@ -92,30 +93,25 @@ class ZooKeeperRegistry:
 
     async def start(self) -> None:
         """Connect and read; raise `Unavailable` without a connection, `Unauthorized` if ZooKeeper refuses the user."""
-        if self._closed:
-            raise Closed("the registry is closed")
-        if self._started:
-            return
-        self._started = True
+        self._starting.check_open()
+        if not self._starting.begun:
+            await self._starting.run(self._begin, self._stop)
+
+    async def _begin(self) -> None:
         self._link.open()
         try:
             async with asyncio.timeout(self._start_s):
                 await self._connected.wait()
                 await self._step()
         except TimeoutError:
-            await self.close()
             raise self._link.unavailable() from None
-        except BaseException:
-            await self.close()
-            raise
         self._task = asyncio.create_task(self._follow(), name="registry in ZooKeeper")
         self._renewing = asyncio.create_task(self._renew(), name="sessions in ZooKeeper")
 
     async def announce(self, instance: Instance) -> None:
         """Announce an instance; without a connection it is announced as soon as there is one."""
         key, content = _key(instance.checked()), encode(instance)
-        if self._closed:
-            raise Closed("the registry is closed")
+        self._starting.check_open()
         self._announcer.announce(key, content)
         try:
             await self._now(key)
@@ -130,9 +126,11 @@ class ZooKeeperRegistry:
 
     async def close(self) -> None:
         """End the session, and with it the nodes of this process."""
-        if self._closed:
-            return
-        self._closed = True
+        if not self._starting.closed:
+            await self._starting.end()
+            await self._stop()
+
+    async def _stop(self) -> None:
         self._stop_release()
         for task in (self._task, self._renewing):
             if task is not None:
@@ -195,7 +193,7 @@ class ZooKeeperRegistry:
 
     def _changed(self, connected: bool | None) -> None:
         """Note that the connection is there, is lost (False), or its session is (None)."""
-        if self._closed:
+        if self._starting.closed:
             return
         if connected:
             if self._session_lost:
