@@ -17,7 +17,7 @@ from wherry.mesh.gossip.packets import Packet, PacketKind, ProbeTarget, decode_p
 from wherry.mesh.gossip.probing import Probing
 from wherry.mesh.gossip.seal import SEAL_BYTES
 from wherry.mesh.gossip.states import ExchangeStage, StateMessage, decode_state, encode_state
-from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
+from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCK_RECENT, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
 from wherry.mesh.gossip.values import Claim, Entropy, MemberAddress, MemberEvent, Send, Standing, What
 from wherry.mesh.instance import Instance
 
@@ -225,16 +225,18 @@ class Gossip:
                 self._send(PacketKind.PROBE, probe.number, target, ProbeTarget(helper.name, helper.address))
 
     def _knock(self, now: float) -> None:
-        """Now and then send a dead member what is held of it: if it lives, it refutes that."""
+        """Now and then send some dead members what is held of them: one that lives refutes that."""
         if now < self._knock_at_ms:
             return
         self._knock_at_ms = now + self.terms.period_ms
         dead = [tomb.member for tomb in self.members.tombs.values() if tomb.member.standing is Standing.DEAD]
-        if not dead or self._chance.random() * (len(self.members.live) + 1) >= KNOCKS * len(dead):
-            return
-        member = dead[self._chance.randrange(len(dead))]
-        target = ProbeTarget(member.name, member.address)
-        self._send(PacketKind.PING, self._probing.number(), target, target)
+        share = KNOCKS * len(dead) / (len(self.members.live) + 1)
+        count = min(int(share + self._chance.random()), KNOCKS)
+        # Half of them go to those that died last: old names without a process must not hold up one that is back.
+        for among in (dead, dead[-KNOCK_RECENT:], dead, dead[-KNOCK_RECENT:])[:count]:
+            member = among[self._chance.randrange(len(among))]
+            target = ProbeTarget(member.name, member.address)
+            self._send(PacketKind.PING, self._probing.number(), target, target)
 
     def _answer(self, packet: Packet, source: MemberAddress, now: float) -> None:
         """Do what a packet asks for."""
@@ -248,11 +250,11 @@ class Gossip:
             self._probing.answered(number, now)
             relay = self._probing.relayed(number)
             if relay is not None:
-                self._send(PacketKind.RELAYED, relay.number, None, ProbeTarget("", relay.origin))
+                self._send(PacketKind.RELAYED, relay.number, None, relay.origin)
         elif packet.kind is PacketKind.RELAYED:
             self._probing.answered(number, now)
         elif packet.kind is PacketKind.PROBE and target is not None:
-            own_number = self._probing.relay(source, number, now)
+            own_number = self._probing.relay(ProbeTarget(sender.name, source), number, now)
             if own_number is not None:
                 self._send(PacketKind.PING, own_number, target, target)
 
@@ -268,12 +270,17 @@ class Gossip:
     def _send(
         self, kind: PacketKind, number: int, target: ProbeTarget | None, to: ProbeTarget, incarnation: int | None = None
     ) -> None:
-        """Send a packet with as many updates as fit; first what is held of its receiver, if that is wrong or old."""
+        """Send a packet with as many updates as fit; first what is held of its receiver, if that is wrong or old.
+
+        Only a packet to the address of a member spends updates: a source may be a lie of someone who repeats a packet.
+        """
         knowledge = self._knowledge
         first = knowledge.about(to.name, incarnation)
         body = encode_packet(kind, number, knowledge.fingerprint, knowledge.own_bytes, target, first)
         transmissions = self.terms.transmissions(len(self.members.live) + 1)
-        items = knowledge.spreading.take(BODY_BYTES_MAX - len(body), transmissions)
+        member = self.members.find(to.name)
+        is_known = member is not None and member.address == to.address
+        items = knowledge.spreading.take(BODY_BYTES_MAX - len(body), transmissions) if is_known else []
         self._sends.append(Send(to.address, b"".join((body, *items))))
 
     def _some(self, count: int, besides: str = "") -> list[Member]:
