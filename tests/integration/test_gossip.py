@@ -218,7 +218,7 @@ async def test_what_does_not_fit_into_packets_comes_by_state_exchange():
 
 @run
 async def test_a_member_with_another_key_learns_and_changes_nothing(monkeypatch):
-    monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.5)
+    monkeypatch.setattr("wherry.mesh.gossip.joining.JOIN_S", 0.5)
     async with Cluster() as cluster:
         first, second = await cluster.add(), await cluster.add()
         await first.announce(instance("a"))
@@ -273,7 +273,7 @@ async def test_connections_that_prove_nothing_make_room():
 @run
 async def test_an_exchange_that_stands_still_ends_on_both_sides(monkeypatch):
     monkeypatch.setattr("wherry.mesh.gossip.links.EXCHANGE_S", 0.2)
-    monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.0)
+    monkeypatch.setattr("wherry.mesh.gossip.joining.JOIN_S", 0.0)
     async with Cluster() as cluster:
         first = await cluster.add()
         reader, writer = await asyncio.open_connection(*first.address)
@@ -349,7 +349,7 @@ async def test_state_exchanges_over_mutual_tls():
 
 async def stranger_is_refused(stranger: GossipRegistry) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Unavailable):
-        patch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.2)
+        patch.setattr("wherry.mesh.gossip.joining.JOIN_S", 0.2)
         patch.setattr("wherry.mesh.gossip.links.EXCHANGE_S", 2.0)
         await stranger.start()
     assert stranger.roster.services == {}
@@ -370,7 +370,7 @@ async def test_a_process_that_is_its_own_seed_is_the_first_member():
 
 @run
 async def test_without_an_answer_start_fails_and_leaves_nothing_open(monkeypatch):
-    monkeypatch.setattr("wherry.mesh.gossip.registry.JOIN_S", 0.3)
+    monkeypatch.setattr("wherry.mesh.gossip.joining.JOIN_S", 0.3)
     port = free_port()
     registry = GossipRegistry([("127.0.0.1", free_port())], port=port)
     with pytest.raises(Unavailable, match="no exchange of state with 127"):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
 
 from tests.ports import free_port
-from tests.registries.waiting import until, urls
+from tests.registries.waiting import until, until_true, urls
 from wherry.mesh.instance import METHODS_MAX, Instance
 from wherry.mesh.opening import open_registry
 from wherry.mesh.registry import Registry
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import Closed, InvalidInput
 
 KNOWN = Instance(service="billing", id="127.0.0.1:7080", url="http://127.0.0.1:7080")
 OTHER = Instance(service="billing", id="127.0.0.2:7080", url="http://127.0.0.2:7080")
@@ -144,5 +145,39 @@ def test_a_registry_is_closed_twice_or_before_its_start(world):
         assert registry.roster.of("billing") == known
         never = open_registry(world.url)
         await never.close()
+
+    run(world, play)
+
+
+def test_a_registry_that_is_closed_neither_starts_nor_announces(world):
+    async def play(registry: Registry, _: Registry) -> None:
+        never = open_registry(world.url)
+        for each in (registry, never):
+            await each.close()
+            await each.withdraw("billing", "none")
+            for call in (each.announce(OTHER), each.start()):
+                with pytest.raises(Closed):
+                    await call
+
+    run(world, play)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+@pytest.mark.parametrize("end", ["close", "cancel"])
+def test_a_start_that_is_closed_or_cancelled_leaves_nothing_running(world, turns, end):
+    async def play(_known: Registry, _other: Registry) -> None:
+        before = asyncio.all_tasks()
+        begun = open_registry(world.url)
+        starting = asyncio.create_task(begun.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if end == "close":
+            await begun.close()
+        else:
+            starting.cancel()
+        with suppress(Closed, asyncio.CancelledError):
+            await starting
+        await begun.close()
+        await until_true(lambda: asyncio.all_tasks() <= before)
 
     run(world, play)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
 import pytest
 
 from tests.registries.name_server import NameServer
@@ -183,3 +187,63 @@ def test_a_url_that_makes_no_sense_names_the_field(url, field):
     with pytest.raises(InvalidInput) as refused:
         open_registry(url)
     assert refused.value.field == field
+
+
+class FamilyServer(asyncio.DatagramProtocol):
+    """A name server that may fail for one family of addresses: NSD answers for both or for none."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.questions = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.port = transport.get_extra_info("sockname")[1]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        asked = dns.message.from_wire(data)
+        answer = dns.message.make_response(asked)
+        (question,) = asked.question
+        kind = dns.rdatatype.to_text(question.rdtype)
+        content = {"A": ["10.0.0.1", "10.0.0.2"], "AAAA": ["fd00::1"], "SRV": ["0 0 80 peers.test."]}[kind]
+        if kind == "A" and self.fails:
+            self.questions += 1
+            answer.set_rcode(dns.rcode.SERVFAIL)
+        else:
+            answer.answer.append(dns.rrset.from_text(question.name, 0, "IN", kind, *content))
+        self.transport.sendto(answer.to_wire(), addr)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("url", ["dns://peers.test:80", "dns://test"])
+def test_a_name_server_that_fails_for_one_family_changes_nothing_of_it(url):
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        transport, server = await loop.create_datagram_endpoint(FamilyServer, local_addr=("127.0.0.1", 0))
+        registry = open_registry(
+            f"{url}?services=billing&nameserver=127.0.0.1:{server.port}&period_ms_min=100&period_ms_max=100"
+        )
+        assert isinstance(registry, DnsRegistry)
+        await registry.start()
+        known = urls(registry)
+        assert known == ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[fd00::1]:80"]
+        changes: list[str] = []
+        registry.roster.watch(changes.append)
+        server.fails = True
+        await until_true(lambda: registry.kept >= 3 or bool(changes))
+        assert (urls(registry), changes) == (known, [])
+        server.fails = False
+        await registry.close()
+        transport.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("given", [("127.0.0.1",), ("ns.test", 53), 7, ("127.0.0.1", 0)])
+def test_a_nameserver_that_is_no_address_is_refused_by_name(given):
+    with pytest.raises(InvalidInput) as refused:
+        open_registry("dns://shop.test:1", nameserver=given)
+    assert refused.value.field == "nameserver"
+
+
+def test_a_nameserver_may_be_a_host_and_a_port():
+    assert open_registry("dns://shop.test:1", nameserver=("127.0.0.1", 5_353)).roster.services == {}

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -165,6 +166,10 @@ def test_a_session_that_ended_is_replaced_and_its_instances_are_announced_anew(z
         assert urls(announcing) == [f"{HOST}:1"]
 
     run(zookeeper, root, play, 2)
+
+
+def provides(registry: ZooKeeperRegistry, url: str) -> bool:
+    return url in urls(registry)
 
 
 async def end_session(server: ZooKeeper, registry: ZooKeeperRegistry) -> int:
@@ -347,3 +352,21 @@ def test_start_fails_without_a_server_and_leaves_no_thread():
 
     asyncio.run(play())
     assert [each.name for each in set(threading.enumerate()) - threads if not each.name.startswith("asyncio")] == []
+
+
+@pytest.mark.rows("P11")
+def test_an_instance_that_went_and_came_at_once_is_read_again(zookeeper, root):
+    """Withdraw and announce while others look: their looks find no node, or the new one, in any order."""
+
+    async def play(announcing, *reading):
+        for number in range(1, 81):
+            name = f"i{number % 5}"
+            await announcing.announce(one(2 * number - 1, name))
+            await announcing.withdraw("billing", name)
+            await announcing.announce(one(2 * number, name))
+            for each in reading:
+                await until(each, partial(provides, each, f"{HOST}:{2 * number}"))
+            if number % 2:
+                await announcing.withdraw("billing", name)
+
+    run(zookeeper, root, play, 5)

@@ -118,3 +118,27 @@ def test_processes_find_the_server_again(server, tmp_path):
     finally:
         provider.close()
         caller.close()
+
+
+def test_what_is_held_stays_until_all_was_read_again(server):
+    """Lose the new session's connection before anything was read in it: what is held has to wait for the next one."""
+
+    async def play(reading, announcing):
+        await announcing.announce(one(1))
+        await until_urls(reading, [f"{HOST}:1"])
+        changes: list[str] = []
+        reading.roster.watch(changes.append)
+        reading._hold_s = PATIENCE_S
+        server.kill()
+        await until_true(lambda: not reading.reachable and not announcing.reachable)
+        for connected in (None, True, False):
+            reading._changed(connected)
+        assert reading._holding
+        assert reading._release is None, "nothing ends the hold while nothing can be read"
+        server.start()
+        await until_true(lambda: reading._release is not None and reading._reader.tree.has("billing", "a"))
+        reading._give_up()
+        assert not reading._holding
+        assert (urls(reading), changes) == ([f"{HOST}:1"], [])
+
+    run(server, "", play, 2)

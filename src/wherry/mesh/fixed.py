@@ -9,6 +9,7 @@ from wherry.mesh.catch_all import CatchAllRoster
 from wherry.mesh.instance import SCHEMES, Instance
 from wherry.mesh.listed import EVERY, listed
 from wherry.mesh.registry import Roster
+from wherry.mesh.starting import Starting
 from wherry.model import check
 from wherry.model.errors import InvalidInput
 
@@ -24,6 +25,7 @@ class FixedRegistry:
     """
 
     def __init__(self, hosts: str, *, scheme: str = "http") -> None:
+        self._starting = Starting()
         found = listed(hosts, check.one_of("scheme", scheme, SCHEMES))
         self._roster = CatchAllRoster() if EVERY in found else Roster()
         if isinstance(self._roster, CatchAllRoster):
@@ -38,9 +40,11 @@ class FixedRegistry:
 
     async def start(self) -> None:
         """Return: the list is known from the beginning."""
+        self._starting.check_open()
 
     async def announce(self, instance: Instance) -> None:
         """Raise `InvalidInput`: a process cannot change the list of others."""
+        self._starting.check_open()
         raise not_announced("static://", "put its host and port in the list of each caller")
 
     async def withdraw(self, service: str, instance_id: str) -> None:
@@ -48,6 +52,7 @@ class FixedRegistry:
 
     async def close(self) -> None:
         """Return: nothing runs."""
+        await self._starting.end()
 
 
 def not_announced(scheme: str, instead: str) -> InvalidInput:

@@ -39,11 +39,18 @@ def open_registry(url: str, **options: Any) -> Registry:
     opened, known = _SCHEMES[parts.scheme]
     for name in [*parts.options, *options]:
         if name not in known:
-            raise InvalidInput("option", name, f"for {parts.scheme}:// one of " + ", ".join(known))
+            # Not shown if it is of the URL: it may be the rest of a secret that has an '&'.
+            given = name if name in options else "a name that is not known"
+            raise InvalidInput("option", given, f"for {parts.scheme}:// one of " + ", ".join(known))
         if name in parts.options and name in options:
             raise InvalidInput(name, "in the URL and as an argument", "one of the two")
     values = {**parts.options, **options}
-    return opened(parts, {name: _read(known[name], name, value) for name, value in values.items()})
+    try:
+        return opened(parts, {name: _read(known[name], name, value) for name, value in values.items()})
+    except InvalidInput as fault:
+        if fault.field not in parts.options:
+            raise
+        raise InvalidInput(fault.field, "a value that is not shown", fault.allowed) from None
 
 
 def _read(reading: Callable[[str, str], Any], name: str, value: object) -> Any:

@@ -9,10 +9,13 @@ known last is what counts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from wherry.mesh.instance import Instance
+
+_log = logging.getLogger("wherry.mesh")
 
 Changed = Callable[[str], None]
 """Called with the name of a service whose instances changed."""
@@ -55,7 +58,10 @@ class Roster:
         return self._services.get(service, ())
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """Call when the instances of a service change; return a function that stops that. `changed` must not raise."""
+        """Call when the instances of a service change; return a function that stops that.
+
+        What `changed` raises is logged: it stops neither the other watchers nor the registry.
+        """
         own = object()  # the same function may be given twice
         self._watching[own] = changed
 
@@ -79,7 +85,10 @@ class Roster:
         else:
             del self._services[service]
         for changed in list(self._watching.values()):
-            changed(service)
+            try:
+                changed(service)
+            except Exception:  # of the program around, whatever it is
+                _log.exception("a watcher of the service %s failed; the others are called", service)
 
     def replace_all(self, services: Mapping[str, Iterable[Instance]]) -> None:
         """Set the instances of all services; those that are not named have none."""

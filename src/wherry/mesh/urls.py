@@ -24,6 +24,7 @@ OPTIONS_MAX = 16
 
 PORT_MAX = 65_535
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z+.-]{0,15}")
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
 _PLACE = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[^:\[\]]*))(?::(?P<port>[0-9]{1,5}))?")
 
@@ -62,10 +63,11 @@ def parse(url: object) -> RegistryUrl:
         raise InvalidInput("registry", f"{len(url)} characters", f"at most {URL_CHARS_MAX}")
     scheme, found, rest = url.partition("://")
     if not found or scheme not in SCHEMES:
-        raise InvalidInput("registry", shown(url), "a URL of " + ", ".join(f"{each}://" for each in SCHEMES))
+        given = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "text that is no URL"
+        raise InvalidInput("registry", given, "a URL of " + ", ".join(f"{each}://" for each in SCHEMES))
     before, _, query = rest.partition("?")
     places, slash, path = before.partition("/")
-    if "@" in places or "#" in url:
+    if "@" in before or "#" in url:
         raise InvalidInput("registry", shown(url), "a URL without '@' and '#'; a secret is given as an option")
     if not places:
         raise InvalidInput("registry", shown(url), f"a host behind {scheme}://")
@@ -116,7 +118,8 @@ def place(field: str, text: str, default_port: int | None = None, least_port: in
     found = _PLACE.fullmatch(text)
     host = found and (found["six"] or found["host"])
     if found is None or not host or not (found["six"] or _HOST.fullmatch(host)):
-        raise InvalidInput(field, text, f"{allowed}, an IPv6 address in brackets")
+        # Not shown: with a wrong mark between the parts of a URL, a secret may stand here.
+        raise InvalidInput(field, "a host that cannot be read", f"{allowed}, an IPv6 address in brackets")
     port = int(found["port"]) if found["port"] else default_port
     if port is None or not least_port <= port <= PORT_MAX:
         raise InvalidInput(field, text, f"{allowed}, with a port from {least_port} to {PORT_MAX}")

@@ -69,3 +69,30 @@ def test_every_scheme_that_a_url_may_have_is_opened():
     for scheme in SCHEMES:
         with pytest.raises(InvalidInput, match=f"for {scheme}:// one of"):
             open_registry(f"{scheme}://a:1", none=1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gossip://a:7073?key=before&SECRET=1",
+        "gossip:u:SECRET@host",
+        "gossip//u:SECRET@host",
+        "SECRET",
+        "SECRET1://host",
+        "zk://u:SECRET@h/p",
+        "zk://h/SECRET@x",
+        "zk://h,u:SECRET",
+        "zk://h?session_ms=SECRET",
+        "gossip://a?name=SECRET%20",
+        "gossip://a?cluster=SECRET%00",
+        "gossip://a?advertise=u:SECRET",
+        "gossip://a:7073;key=SECRET",
+        "gossip://a:7073&key=SECRET",
+        "dns://a:1?nameserver=SECRET:x",
+        "static://a:1?scheme=SECRET",
+    ],
+)
+def test_what_cannot_be_read_and_values_of_options_are_not_shown(url):
+    with pytest.raises(InvalidInput) as refused:
+        open_registry(url)
+    assert "SECRET" not in str(refused.value)

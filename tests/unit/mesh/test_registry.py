@@ -118,3 +118,17 @@ def test_instances_that_can_be_read_once_replace_all():
     for _ in range(2):
         roster.replace_all({"billing": iter([instance()])})
         assert [each.id for each in roster.of("billing")] == ["a"]
+
+
+def test_a_watcher_that_raises_is_logged_and_stops_nothing(caplog):
+    roster = Roster()
+    changed: list[str] = []
+
+    def bad(service: str) -> None:
+        raise KeyError(service)
+
+    roster.watch(bad)
+    roster.watch(changed.append)
+    roster.replace("billing", [instance()])
+    assert changed == ["billing"]
+    assert [(each.name, each.levelname) for each in caplog.records] == [("wherry.mesh", "ERROR")]

@@ -25,9 +25,10 @@ from wherry.mesh.fixed import not_announced
 from wherry.mesh.instance import SCHEMES, Instance
 from wherry.mesh.listed import EVERY
 from wherry.mesh.registry import Roster
+from wherry.mesh.starting import Starting
 from wherry.mesh.urls import HostPort
 from wherry.model import check
-from wherry.model.errors import Closed, Unavailable
+from wherry.model.errors import Unavailable
 
 _log = logging.getLogger("wherry.mesh.dns")
 
@@ -79,9 +80,11 @@ class DnsRegistry:
         self._roster = CatchAllRoster() if EVERY in self._questions else Roster()
         self._targets: dict[str, dict[str, Addresses]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._starting = Starting()
         self.failures = 0
         """Times in a row that DNS gave no answer."""
+        self.kept = 0
+        """How often addresses stayed because there was no answer for their name, or for IPv4 or IPv6 of it."""
 
     @property
     def roster(self) -> Roster:
@@ -94,15 +97,18 @@ class DnsRegistry:
         return self._task is not None and not self.failures
 
     async def start(self) -> None:
-        """Read the records, and go on to do so; raise `Unavailable` if DNS has no answer."""
-        if self._closed:
-            raise Closed("the registry is closed")
-        if self._task is None:
-            period = await self._read()
-            self._task = asyncio.create_task(self._follow(period), name="registry in DNS")
+        """Read the records, and go on to do so; raise `Unavailable`, and close, if DNS has no answer."""
+        self._starting.check_open()
+        if not self._starting.begun:
+            await self._starting.run(self._begin, self._stop)
+
+    async def _begin(self) -> None:
+        period = await self._read()
+        self._task = asyncio.create_task(self._follow(period), name="registry in DNS")
 
     async def announce(self, instance: Instance) -> None:
         """Raise `InvalidInput`: records are written by those who run the name server."""
+        self._starting.check_open()
         raise not_announced("dns://", "add a record of its host")
 
     async def withdraw(self, service: str, instance_id: str) -> None:
@@ -110,7 +116,10 @@ class DnsRegistry:
 
     async def close(self) -> None:
         """Stop to read; what was known last stays in the roster."""
-        self._closed = True
+        await self._starting.end()
+        await self._stop()
+
+    async def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -145,7 +154,9 @@ class DnsRegistry:
     async def _read_one(self, service: str, question: str) -> int:
         """Read the records of one question into the roster; return for how many seconds they hold."""
         if self._port is not None:
-            hosts = await self._lookup.addresses(question)
+            hosts = await self._lookup.addresses(question, self._known(question, question))
+            self.kept += len(hosts.kept)
+            self._targets[question] = {question: hosts}
             found = at_addresses(service, self._name, self._port, hosts.found, self._scheme)
             ttl_s = hosts.ttl_s
         else:
@@ -163,17 +174,24 @@ class DnsRegistry:
     async def _addresses(self, question: str, targets: list[str]) -> dict[str, Addresses]:
         """Return the addresses of targets: those known last where DNS has no answer, none where it never had one."""
         taken = targets[:TARGETS_MAX]
-        answers = await asyncio.gather(*map(self._lookup.addresses, taken), return_exceptions=True)
-        known, found = self._targets.get(question, {}), {}
+        asked = (self._lookup.addresses(target, self._known(question, target)) for target in taken)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = {}
         for target, answer in zip(taken, answers, strict=True):
             if isinstance(answer, Addresses):
                 found[target] = answer
             elif not isinstance(answer, Unavailable):
                 raise answer
             else:
-                found[target] = Addresses(known[target].found if target in known else (), 0)
-        failed = [answer for answer in answers if isinstance(answer, Unavailable)]
+                found[target] = Addresses(self._known(question, target), 0, (answer,))
+        failed = [fault for each in found.values() for fault in each.kept]
         if failed and not any(each.found for each in found.values()):
             raise failed[0]
+        self.kept += len(failed)
         self._targets[question] = found
         return found
+
+    def _known(self, question: str, name: str) -> tuple[str, ...]:
+        """Return the addresses of a name that were found last for a question."""
+        known = self._targets.get(question, {}).get(name)
+        return () if known is None else known.found

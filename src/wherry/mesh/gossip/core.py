@@ -17,7 +17,7 @@ from wherry.mesh.gossip.packets import Packet, PacketKind, ProbeTarget, decode_p
 from wherry.mesh.gossip.probing import Probing
 from wherry.mesh.gossip.seal import SEAL_BYTES
 from wherry.mesh.gossip.states import ExchangeStage, StateMessage, decode_state, encode_state
-from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
+from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCK_RECENT, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
 from wherry.mesh.gossip.values import Claim, Entropy, MemberAddress, MemberEvent, Send, Standing, What
 from wherry.mesh.instance import Instance
 
@@ -89,6 +89,16 @@ class Gossip:
         return self._exchanging.has_joined
 
     @property
+    def met_itself(self) -> bool:
+        """Return whether a seed was this member itself."""
+        return self._exchanging.met_itself
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether a member answered a packet of this one: packets pass both ways."""
+        return self._probing.is_heard
+
+    @property
     def health(self) -> int:
         """Return how slow this member takes itself to be, from 0."""
         return self._probing.health
@@ -104,7 +114,7 @@ class Gossip:
             self._probe(now)
             self._knock(now)
             self._spread(FANOUT)
-            wish = self._exchanging.next(now, self.own.name, self.members)
+            wish = self._exchanging.next(now, self.own.address, self.members)
             if wish is not None:
                 self._exchanges.append(wish)
         return self._step()
@@ -132,6 +142,17 @@ class Gossip:
     def announce(self, instances: Iterable[Instance]) -> None:
         """Provide these instances, in place of the earlier ones; raise `InvalidInput` if they are too many."""
         self._knowledge.announce(instances, self._now_ms)
+
+    def set_seeds(self, seeds: Iterable[MemberAddress]) -> None:
+        """Set the addresses that the seeds have now."""
+        self._exchanging.set_seeds(seeds)
+
+    def greet(self) -> GossipStep:
+        """Send some members a PING, beside the probes: to learn soon whether packets pass."""
+        for member in self._some(FANOUT):
+            target = ProbeTarget(member.name, member.address)
+            self._send(PacketKind.PING, self._probing.number(), target, target)
+        return self._step()
 
     def leave(self) -> GossipStep:
         """Leave: some members get that at once, and spread it."""
@@ -170,6 +191,7 @@ class Gossip:
         if self._knowledge.has_left:
             return
         self._knowledge.take_state(message, now)
+        self._exchanging.met_itself |= message.sender.name == self.own.name
         if at is not None or message.sender.name != self.own.name:
             self._exchanging.exchanged(now, at, message.sender.name)
 
@@ -203,16 +225,18 @@ class Gossip:
                 self._send(PacketKind.PROBE, probe.number, target, ProbeTarget(helper.name, helper.address))
 
     def _knock(self, now: float) -> None:
-        """Now and then send a dead member what is held of it: if it lives, it refutes that."""
+        """Now and then send some dead members what is held of them: one that lives refutes that."""
         if now < self._knock_at_ms:
             return
         self._knock_at_ms = now + self.terms.period_ms
         dead = [tomb.member for tomb in self.members.tombs.values() if tomb.member.standing is Standing.DEAD]
-        if not dead or self._chance.random() * (len(self.members.live) + 1) >= KNOCKS * len(dead):
-            return
-        member = dead[self._chance.randrange(len(dead))]
-        target = ProbeTarget(member.name, member.address)
-        self._send(PacketKind.PING, self._probing.number(), target, target)
+        share = KNOCKS * len(dead) / (len(self.members.live) + 1)
+        count = min(int(share + self._chance.random()), KNOCKS)
+        # Half of them go to those that died last: old names without a process must not hold up one that is back.
+        for among in (dead, dead[-KNOCK_RECENT:], dead, dead[-KNOCK_RECENT:])[:count]:
+            member = among[self._chance.randrange(len(among))]
+            target = ProbeTarget(member.name, member.address)
+            self._send(PacketKind.PING, self._probing.number(), target, target)
 
     def _answer(self, packet: Packet, source: MemberAddress, now: float) -> None:
         """Do what a packet asks for."""
@@ -222,14 +246,15 @@ class Gossip:
         if packet.kind is PacketKind.PING and target is not None and target.name == self.own.name:
             self._send(PacketKind.ACK, number, None, ProbeTarget(sender.name, source), sender.incarnation)
         elif packet.kind is PacketKind.ACK:
+            self._probing.is_heard = True
             self._probing.answered(number, now)
             relay = self._probing.relayed(number)
             if relay is not None:
-                self._send(PacketKind.RELAYED, relay.number, None, ProbeTarget("", relay.origin))
+                self._send(PacketKind.RELAYED, relay.number, None, relay.origin)
         elif packet.kind is PacketKind.RELAYED:
             self._probing.answered(number, now)
         elif packet.kind is PacketKind.PROBE and target is not None:
-            own_number = self._probing.relay(source, number, now)
+            own_number = self._probing.relay(ProbeTarget(sender.name, source), number, now)
             if own_number is not None:
                 self._send(PacketKind.PING, own_number, target, target)
 
@@ -245,12 +270,17 @@ class Gossip:
     def _send(
         self, kind: PacketKind, number: int, target: ProbeTarget | None, to: ProbeTarget, incarnation: int | None = None
     ) -> None:
-        """Send a packet with as many updates as fit; first what is held of its receiver, if that is wrong or old."""
+        """Send a packet with as many updates as fit; first what is held of its receiver, if that is wrong or old.
+
+        Only a packet to the address of a member spends updates: a source may be a lie of someone who repeats a packet.
+        """
         knowledge = self._knowledge
         first = knowledge.about(to.name, incarnation)
         body = encode_packet(kind, number, knowledge.fingerprint, knowledge.own_bytes, target, first)
         transmissions = self.terms.transmissions(len(self.members.live) + 1)
-        items = knowledge.spreading.take(BODY_BYTES_MAX - len(body), transmissions)
+        member = self.members.find(to.name)
+        is_known = member is not None and member.address == to.address
+        items = knowledge.spreading.take(BODY_BYTES_MAX - len(body), transmissions) if is_known else []
         self._sends.append(Send(to.address, b"".join((body, *items))))
 
     def _some(self, count: int, besides: str = "") -> list[Member]:

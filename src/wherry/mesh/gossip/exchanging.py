@@ -11,7 +11,7 @@ Packets bring what changes. A state exchange brings the rest:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from wherry.mesh.gossip.members import Members
 from wherry.mesh.gossip.terms import GossipTerms
@@ -44,6 +44,12 @@ class Exchanging:
         self._differs: MemberAddress | None = None
         self._exchanged_at_ms = self._seed_at_ms = self._lack_at_ms = 0.0
         self.has_joined = not seeds
+        self.met_itself = False
+        """Whether a seed was this member itself; that need not stay so, as behind an address that several share."""
+
+    def set_seeds(self, seeds: Iterable[MemberAddress]) -> None:
+        """Set where seeds are now: the names of hosts may lead elsewhere than before."""
+        self._seeds = {seed: self._seeds.get(seed) for seed in seeds}
 
     def differed(self, sender: MemberAddress, now_ms: float, changed_at_ms: float) -> None:
         """Note a fingerprint that differs; and when what is known here changed last."""
@@ -60,14 +66,14 @@ class Exchanging:
             self._seeds[at] = name
         self.has_joined = True
 
-    def next(self, now_ms: float, own_name: str, members: Members) -> MemberAddress | None:
+    def next(self, now_ms: float, own: MemberAddress, members: Members) -> MemberAddress | None:
         """Return with whom to exchange states now."""
-        return self._seed(now_ms, own_name, members) or self._lacking(now_ms, members) or self._different(now_ms)
+        return self._seed(now_ms, own, members) or self._lacking(now_ms, members) or self._different(now_ms)
 
-    def _seed(self, now_ms: float, own_name: str, members: Members) -> MemberAddress | None:
+    def _seed(self, now_ms: float, own: MemberAddress, members: Members) -> MemberAddress | None:
         if now_ms < self._seed_at_ms:
             return None
-        absent = [seed for seed, name in self._seeds.items() if name != own_name and name not in members.live]
+        absent = [seed for seed, name in self._seeds.items() if seed != own and name not in members.live]
         if not absent:
             return None
         periods = SEED_PERIODS * (0.5 + self._chance.random()) if self.has_joined else 1

@@ -8,10 +8,10 @@ little-endian) and the sealed body.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -28,6 +28,9 @@ CONNECTIONS_MAX = 16
 EXCHANGE_S = 5.0
 """For a whole state exchange, its connection included."""
 
+CLOSE_S = 1.0
+"""For the end of a connection; then it is cut off."""
+
 UNSENT_BYTES_MAX = 256 << 10
 """Packets that the system has not taken; more are dropped, as a network may."""
 
@@ -35,6 +38,8 @@ PORT_TRIES = 20
 """To find a port that is free for both protocols."""
 
 _LENGTH = Struct("<I")
+
+_log = logging.getLogger("wherry.gossip")
 
 
 class GossipTls(NamedTuple):
@@ -54,6 +59,9 @@ class PacketLink(asyncio.DatagramProtocol):
         self.refused = 0
         """Packets that were not genuine."""
         self.dropped = 0
+        """Packets that the system was too slow to take."""
+        self.unsent = 0
+        """Packets that the system refused to send."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)
@@ -66,7 +74,8 @@ class PacketLink(asyncio.DatagramProtocol):
             self.refused += 1
 
     def error_received(self, exc: Exception) -> None:
-        """Ignore that a packet of this process did not arrive: a probe notices."""
+        """Count that a packet of this process was not sent, or found nobody: a probe notices."""
+        self._failed(exc)
 
     def send(self, body: bytes, to: MemberAddress) -> None:
         """Send a packet, or drop it."""
@@ -76,8 +85,15 @@ class PacketLink(asyncio.DatagramProtocol):
         if cast("asyncio.WriteTransport", transport).get_write_buffer_size() > UNSENT_BYTES_MAX:
             self.dropped += 1
             return
-        with suppress(OSError, ValueError):  # a family of addresses that this socket has not
+        try:
             transport.sendto(self._seal.seal(body), to)
+        except (OSError, ValueError) as fault:  # a family of addresses that this socket has not
+            self._failed(fault)
+
+    def _failed(self, fault: Exception) -> None:
+        self.unsent += 1
+        if self.unsent == 1:
+            _log.warning("a packet could not be sent: %s; later ones are only counted", fault)
 
     def close(self) -> None:
         """Close the socket; what was sent is on its way."""
@@ -140,7 +156,9 @@ class StateLinks:
         tls: dict[str, Any] = (
             {} if self._tls is None else {"ssl": self._tls.server, "ssl_handshake_timeout": EXCHANGE_S}
         )
-        self._server = await asyncio.start_server(self._accept, host, port, limit=1 << 16, **tls)
+        # Not serving at first: a listener that is known here can be closed, whenever this is cancelled.
+        self._server = await asyncio.start_server(self._accept, host, port, limit=1 << 16, start_serving=False, **tls)
+        await self._server.start_serving()
         return int(self._server.sockets[0].getsockname()[1])
 
     async def exchange(self, at: MemberAddress) -> None:
@@ -155,6 +173,9 @@ class StateLinks:
                     await conversation.send(self._part.offer())
                     answer = await conversation.receive()
                     await conversation.send(self._part.conclude(at, answer))
+                except BaseException:
+                    _give_up(writer)
+                    raise
                 finally:
                     await _end(writer)
         except (OSError, EOFError, GossipFault, TimeoutError) as fault:
@@ -198,15 +219,32 @@ class StateLinks:
                 self._part.absorb(await conversation.receive())
         except (OSError, EOFError, GossipFault, TimeoutError):
             self.refused += 1
+            _give_up(writer)
+        except BaseException:
+            _give_up(writer)
+            raise
         finally:
             await _end(writer)
 
 
+def _give_up(writer: asyncio.StreamWriter) -> None:
+    """Drop what the other side did not take."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+
+
 async def _end(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; cut it off if its other side does not take what is still to be sent."""
     writer.close()
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(1.0):
+    try:
+        async with asyncio.timeout(CLOSE_S):
             await writer.wait_closed()
+    except OSError:
+        pass
+    except (TimeoutError, asyncio.CancelledError) as fault:
+        writer.transport.abort()
+        if isinstance(fault, asyncio.CancelledError):
+            raise
 
 
 async def open_links(
@@ -216,13 +254,16 @@ async def open_links(
     loop = asyncio.get_running_loop()
     for last in (at == tries - 1 or port != 0 for at in range(tries)):
         packets, states = make()
-        chosen = await states.listen(host, port)
         try:
+            chosen = await states.listen(host, port)
             await loop.create_datagram_endpoint(partial(_itself, packets), local_addr=(host, chosen))
-        except OSError:
+        except BaseException as fault:
             await states.close()
-            if last:
+            packets.close()
+            if not isinstance(fault, OSError):
                 raise
+            if last:
+                raise Unavailable(f"host: cannot listen at {host}, port {port}: {fault.strerror}") from None
             continue
         return packets, states, chosen
     raise AssertionError("unreachable")

@@ -14,13 +14,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from wherry.mesh.gossip.members import Members
+from wherry.mesh.gossip.packets import ProbeTarget
 from wherry.mesh.gossip.terms import HEALTH_MAX, GossipTerms
-from wherry.mesh.gossip.values import Entropy, MemberAddress
+from wherry.mesh.gossip.values import Entropy
 
 NUMBERS = 1 << 32
 HELP_AFTER = 0.4
 """Of a period, without an answer."""
 RELAYS_MAX = 256
+RELAYS_OF_ONE_MAX = 16
+"""Probes that are made for one member at a time; it has one under way."""
 LATE_MAX = 4 * HEALTH_MAX
 """Failed probes that are remembered, to notice that an answer came late."""
 
@@ -38,7 +41,7 @@ class Probe(NamedTuple):
 class Relay(NamedTuple):
     """A probe that is made for another member."""
 
-    origin: MemberAddress
+    origin: ProbeTarget
     number: int
     ends_at_ms: float
 
@@ -57,6 +60,8 @@ class Probing:
         self._late: dict[int, None] = {}
         self._relays: dict[int, Relay] = {}
         self.health = 0
+        self.is_heard = False
+        """Whether an ACK came: packets pass both ways."""
 
     def number(self) -> int:
         """Return a number that no packet under way has."""
@@ -116,11 +121,12 @@ class Probing:
         """Change the health, within its bounds: higher is worse."""
         self.health = min(max(self.health + change, 0), HEALTH_MAX)
 
-    def relay(self, origin: MemberAddress, number: int, now_ms: float) -> int | None:
+    def relay(self, origin: ProbeTarget, number: int, now_ms: float) -> int | None:
         """Return the number of a PING that is made for another member; None if there are too many."""
         while self._relays and next(iter(self._relays.values())).ends_at_ms <= now_ms:
             del self._relays[next(iter(self._relays))]
-        if len(self._relays) >= RELAYS_MAX:
+        of_one = sum(relay.origin.name == origin.name for relay in self._relays.values())
+        if len(self._relays) >= RELAYS_MAX or of_one >= RELAYS_OF_ONE_MAX:
             return None
         own = self.number()
         self._relays[own] = Relay(origin, number, now_ms + self._terms.period_ms * (1 + HEALTH_MAX))

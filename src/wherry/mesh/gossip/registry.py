@@ -6,29 +6,26 @@ import asyncio
 import logging
 import random
 import secrets
-import socket
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any
 
+from wherry.mesh.gossip.addresses import SeedAddresses, check_reach, checked_address, resolved
 from wherry.mesh.gossip.core import Gossip, GossipStep
+from wherry.mesh.gossip.joining import Joining
 from wherry.mesh.gossip.links import GossipTls, PacketLink, StateLinks, StatePart, open_links
-from wherry.mesh.gossip.packets import check_name
+from wherry.mesh.gossip.packets import check_name, encode_listing
 from wherry.mesh.gossip.seal import PACKETS, STATES, Seal, check_cluster, check_key
 from wherry.mesh.gossip.services import ProvidedServices
 from wherry.mesh.gossip.terms import GossipTerms
-from wherry.mesh.gossip.values import MemberAddress, MemberEvent, What
+from wherry.mesh.gossip.values import Listing, MemberAddress, MemberEvent, What
 from wherry.mesh.instance import Instance
 from wherry.mesh.registry import Roster
+from wherry.mesh.starting import Starting
 from wherry.model import check
 from wherry.model.errors import InvalidInput, Unavailable
 
-JOIN_S = 10.0
-"""How long `start` tries the seeds."""
-
-RETRY_S = 0.25
 SEEDS_MAX = 64
 EXCHANGES_MAX = 4
 """State exchanges that this process has begun."""
@@ -54,8 +51,8 @@ class GossipRegistry:
     Parameters
     ----------
     seeds
-        Addresses of other members. One that answers is enough, and only until the first answer. A process whose own
-        address is among them is the first member if no other answers.
+        Addresses or host names of other members; all addresses of a name count, and are looked up again now and then.
+        One that answers is enough. A process whose own address is among them is the first member if no other answers.
     host, port
         Where to listen, for UDP and TCP; the system chooses a port for 0.
     advertise
@@ -87,9 +84,9 @@ class GossipRegistry:
     ) -> None:
         if len(seeds) > SEEDS_MAX:
             raise InvalidInput("seeds", f"{len(seeds)} of them", f"at most {SEEDS_MAX}")
-        self._seeds = [_checked_address("seeds", seed, least_port=1) for seed in seeds]
-        self._listen = _checked_address("host", (host, port), least_port=0)
-        self._advertise = None if advertise is None else _checked_address("advertise", advertise, least_port=0)
+        self._seeds = [checked_address("seeds", seed, least_port=1) for seed in seeds]
+        self._listen = checked_address("host", (host, port), least_port=0)
+        self._advertise = None if advertise is None else checked_address("advertise", advertise, least_port=0)
         self.name = check_name(secrets.token_hex(8) if name is None else name)
         self._key, self._cluster = check_key(key), check_cluster(cluster)
         self._terms = GossipTerms(period_ms=check.integer("period_ms", period_ms, 20, 60_000))
@@ -97,10 +94,13 @@ class GossipRegistry:
         self._roster = Roster()
         self._services = ProvidedServices(self._roster)
         self._own: dict[tuple[str, str], Instance] = {}
+        self._starting = Starting()
         self._core: Gossip | None = None
+        self._joining: Joining | None = None
         self._packets: PacketLink
         self._states: StateLinks
         self._tasks: set[asyncio.Task[None]] = set()
+        self._exchanging = 0
         self._warned_at: dict[What, float] = {}
         self._disputes = 0
 
@@ -126,28 +126,41 @@ class GossipRegistry:
         self._started()
         return self._packets.refused + self._states.refused
 
+    @property
+    def unsent(self) -> int:
+        """Return how many packets the system refused to send, as to an address that cannot be reached from `host`."""
+        self._started()
+        return self._packets.unsent
+
     async def start(self) -> None:
-        """Begin to learn and to announce; return once a seed answered, or raise `Unavailable`."""
-        if self._core is not None:
+        """Begin to learn and to announce; return once a seed answered, or raise `Unavailable`.
+
+        A start that fails or is cancelled closes the registry.
+        """
+        if self._starting.begun and not self._starting.closed:
             raise InvalidInput("start", "a registry that was started", "one that was not: make another one")
-        host = await _resolved(self._listen.host)
+        await self._starting.run(self._begin, self._stop)
+
+    async def _begin(self) -> None:
+        host = (await resolved(self._listen.host))[0]
         advertise = self._listen if self._advertise is None else self._advertise
-        shown = await _resolved(advertise.host)
-        _check_reach(host, shown, self._key)
+        shown = (await resolved(advertise.host))[0]
+        check_reach(host, shown, self._key)
         self._packets, self._states, port = await open_links(host, self._listen.port, self._links)
         own = MemberAddress(shown, advertise.port or port)
         birth = time.time_ns() // 1_000_000
-        self._core = Gossip(self.name, own, birth, random.SystemRandom(), self._terms, self._seeds)
+        core = self._core = Gossip(self.name, own, birth, random.SystemRandom(), self._terms)
         self._reannounce()
         self._keep(self._tick_for_ever())
-        try:
-            await self._join(own)
-        except BaseException:
-            await self.close()
-            raise
+        seeds = SeedAddresses(self._seeds, host, own)
+        self._joining = Joining(core, seeds, self._states.exchange, self._carry_out)
+        await self._joining.join()
+        if seeds.has_names:
+            self._keep(self._joining.follow())
 
     async def announce(self, instance: Instance) -> None:
         """Announce an instance of this process, or what changed of it; raise `InvalidInput` if there are too many."""
+        self._starting.check_open()
         key = (instance.service, instance.id)
         before = self._own.get(key)
         self._own[key] = instance.checked()
@@ -159,11 +172,15 @@ class GossipRegistry:
 
     async def withdraw(self, service: str, instance_id: str) -> None:
         """Withdraw an instance of this process; without effect if there is none."""
-        if self._own.pop((service, instance_id), None) is not None:
+        if self._own.pop((service, instance_id), None) is not None and not self._starting.closed:
             self._reannounce()
 
     async def close(self) -> None:
         """Leave, so that others need not find out; stop."""
+        await self._starting.end()
+        await self._stop()
+
+    async def _stop(self) -> None:
         if self._core is None:
             return
         self._carry_out(self._core.leave())
@@ -174,38 +191,7 @@ class GossipRegistry:
         await self._states.close()
         self._packets.close()
         self._services.provide(self.name, ())
-
-    # --------------------------------------------------------------------------------------------------------- joining
-
-    async def _join(self, own: MemberAddress) -> None:
-        """Exchange states with a seed that is not this process."""
-        others = [seed for seed in self._seeds if not await _leads_to(seed, own)]
-        deadline = _now_ms() + JOIN_S * 1_000
-        while others:
-            faults = await self._try_seeds(others)
-            if not faults or len(others) < len(self._seeds):
-                return  # the first member waits for nobody
-            if _now_ms() >= deadline:
-                raise Unavailable("; ".join(map(str, faults[:3])))
-            await asyncio.sleep(RETRY_S)
-
-    async def _try_seeds(self, seeds: Sequence[MemberAddress]) -> list[BaseException]:
-        """Exchange states with the first that answers; return nothing then, and else what went wrong with each."""
-        pending = {asyncio.create_task(self._states.exchange(seed)) for seed in seeds}
-        faults: list[BaseException] = []
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                failed = [fault for task in done if (fault := task.exception()) is not None]
-                if len(failed) < len(done):
-                    return []
-                faults += failed
-        finally:
-            for task in pending:
-                task.cancel()
-            if pending:
-                await asyncio.wait(pending)
-        return faults
+        self._services.publish()
 
     # ----------------------------------------------------------------------------------------------------- what happens
 
@@ -223,6 +209,8 @@ class GossipRegistry:
     def _received(self, body: bytes, source: MemberAddress) -> None:
         if self._core is not None:
             self._carry_out(self._core.receive(body, source, _now_ms()))
+            if self._joining is not None:
+                self._joining.received()
 
     def _offer(self) -> bytes:
         return self._started().offer()
@@ -245,10 +233,12 @@ class GossipRegistry:
         for to, body in step.sends:
             self._packets.send(body, to)
         for at in step.exchanges:
-            if len(self._tasks) <= EXCHANGES_MAX:  # and the task that ticks
+            if self._exchanging < EXCHANGES_MAX:
+                self._exchanging += 1
                 self._keep(self._exchange(at))
         for event in step.events:
             self._happened(event)
+        self._services.publish()
 
     def _happened(self, event: MemberEvent) -> None:
         if event.what in _SHOWN:
@@ -269,16 +259,21 @@ class GossipRegistry:
             _log.warning(_WARNINGS[event.what], event.name)
 
     async def _exchange(self, at: MemberAddress) -> None:
-        with suppress(Unavailable):  # the core wishes it again
-            await self._states.exchange(at)
+        try:
+            with suppress(Unavailable):  # the core wishes it again
+                await self._states.exchange(at)
+        finally:
+            self._exchanging -= 1
 
     def _reannounce(self) -> None:
-        if self._core is None:
-            return  # `start` announces
         instances = tuple(self._own.values())
+        if self._core is None:
+            encode_listing(Listing(self.name, 0, instances))  # refuses too many
+            return  # `start` announces
         if instances != self._core.instances:
             self._core.announce(instances)
         self._services.provide(self.name, instances)
+        self._services.publish()
 
     def _restore(self, key: tuple[str, str], before: Instance | None) -> None:
         if before is None:
@@ -299,36 +294,3 @@ class GossipRegistry:
 
 def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1_000
-
-
-def _checked_address(field: str, address: object, *, least_port: int) -> MemberAddress:
-    if not isinstance(address, tuple | list) or len(address) != 2:
-        raise InvalidInput(field, address, "a host and a port")
-    host, port = address
-    if not isinstance(host, str) or not 1 <= len(host) <= 253 or not host.isprintable():
-        raise InvalidInput(field, host, "a host name or an address of IP")
-    return MemberAddress(host, check.integer(field, port, least_port, 65_535))
-
-
-async def _resolved(host: str) -> str:
-    """Return the address of a host."""
-    with suppress(ValueError):
-        return str(ip_address(host))
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError as fault:
-        raise Unavailable(f"the host {host!r} has no address: {fault}") from None
-    return str(found[0][4][0])
-
-
-async def _leads_to(seed: MemberAddress, own: MemberAddress) -> bool:
-    with suppress(Unavailable):  # a seed whose name has no address yet is another one
-        return seed.port == own.port and await _resolved(seed.host) == own.host
-    return False
-
-
-def _check_reach(listen: str, advertise: str, key: bytes) -> None:
-    if ip_address(advertise).is_unspecified:
-        raise InvalidInput("advertise", advertise, f"an address that others reach, since {listen} is none")
-    if not key and not ip_address(listen).is_loopback:
-        raise InvalidInput("key", "none", f"a key, since other machines may reach {listen}")

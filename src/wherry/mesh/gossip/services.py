@@ -15,9 +15,10 @@ class ProvidedServices:
         self._roster = roster
         self._of: dict[str, tuple[Instance, ...]] = {}
         self._services: dict[str, dict[str, list[Instance]]] = {}
+        self._touched: dict[str, None] = {}
 
     def provide(self, member: str, instances: Iterable[Instance]) -> None:
-        """Set what a member provides: nothing, when it is gone."""
+        """Set what a member provides: nothing, when it is gone. The roster has it after `publish`."""
         given = tuple(instances)
         before = self._of.get(member, ())
         if given == before:
@@ -36,4 +37,11 @@ class ProvidedServices:
                 members.pop(member, None)
             if not members:
                 del self._services[service]
+        self._touched.update(touched)
+
+    def publish(self) -> None:
+        """Set the services that changed in the roster: once each, however many members changed."""
+        touched, self._touched = self._touched, {}
+        for service in touched:
+            members = self._services.get(service, {})
             self._roster.replace(service, [each for some in members.values() for each in some])

@@ -37,7 +37,11 @@ SUSPICION = 5
 """Times the logarithm of the number of members: the periods until a suspected member is dead."""
 
 KNOCKS = 4
-"""Packets in a period, from all members together, to each that is dead: it may live behind a cut that healed."""
+"""Packets in a period, from all members together, to each that is dead: it may live behind a cut that healed. Of one
+member also the most in a period, so that each is knocked at less often when many are dead."""
+
+KNOCK_RECENT = 32
+"""Members that died last, to which half of these packets go."""
 
 HEALTH_MAX = 5
 """A member that is slow itself gives others up to so many more periods to answer."""

@@ -118,9 +118,7 @@ class Tree:
         names = self._names("", nodes, SERVICES_MAX)
         gone = [service for service in self._services if service not in names]
         for service in gone:
-            self.set_instances(service, ())
-            del self._services[service]
-            self._foreign.pop(service, None)
+            self.forget_service(service)
         new = [service for service in names if service not in self._services]
         self._services.update((service, {}) for service in new)
         return new, gone
@@ -138,6 +136,17 @@ class Tree:
         new = [each for each in names if each not in known]
         known.update((each, None) for each in new)
         return new
+
+    def forget_service(self, service: str) -> None:
+        """Forget a service: its node is gone, and counts as new when it is there again."""
+        self.set_instances(service, ())
+        self._services.pop(service, None)
+        self._foreign.pop(service, None)
+
+    def forget(self, service: str, instance_id: str) -> None:
+        """Forget an instance: its node is gone, and counts as new when it is there again."""
+        self._services.get(service, {}).pop(instance_id, None)
+        self._broken.pop((service, instance_id), None)
 
     def set_content(self, service: str, instance_id: str, content: bytes) -> None:
         """Set the bytes of the node of an instance."""

@@ -1,6 +1,8 @@
 """What is in ZooKeeper, kept up to date by its watches: each says once that a node changed, and is set by a new look.
 
 The roster changes when all that was to be read has been read: a connection that is lost in the middle changes nothing.
+A look that finds no node sets no watch. So what it was for is forgotten, and the node above is read again: a node that
+is there again by then counts as new.
 """
 
 from __future__ import annotations
@@ -77,9 +79,13 @@ class TreeReader:
 
     async def _service(self, service: str, path: str) -> None:
         try:
-            nodes = await self._link.children(path) or []
+            nodes = await self._link.children(path)
         except Unauthorized:
             nodes = [""]  # counted as one that is no instance
+        if nodes is None:
+            self.tree.forget_service(service)
+            self._changed[_TOP] = None
+            nodes = []
         self._changed.update(((service, each), None) for each in self.tree.set_instances(service, nodes))
         self._services[service] = None
 
@@ -88,9 +94,12 @@ class TreeReader:
             found = await self._link.content(path)
         except Unauthorized:
             found = b"", 0
-        if found is not None:  # else the watch of its service comes
+        if found is not None:
             self.tree.set_content(service, instance_id, found[0])
-            self._services[service] = None
+        else:
+            self.tree.forget(service, instance_id)
+            self._changed[service, ""] = None
+        self._services[service] = None
 
     async def _top(self, path: str) -> list[str]:
         found = await self._link.children(path)

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from wherry.mesh.instance import Instance, encode
 from wherry.mesh.registry import Roster
+from wherry.mesh.starting import Starting
 from wherry.mesh.urls import HostPort
 from wherry.mesh.zookeeper.announcing import Announcer
 from wherry.mesh.zookeeper.link import ZooKeeperLink
 from wherry.mesh.zookeeper.nodes import Key, NodePaths
 from wherry.mesh.zookeeper.reading import TreeReader
 from wherry.model import check
-from wherry.model.errors import Closed, InvalidInput, Unauthorized, Unavailable
+from wherry.model.errors import InvalidInput, Unauthorized, Unavailable
 
 _log = logging.getLogger("wherry.mesh.zookeeper")
 
@@ -67,11 +68,11 @@ class ZooKeeperRegistry:
         self._announcer = Announcer(self._link, paths)
         self._reader = TreeReader(self._link, paths, self._roster)
         self._wake, self._connected, self._one = asyncio.Event(), asyncio.Event(), asyncio.Lock()
-        self._session_lost = False
+        self._session_lost = self._holding = False
         self._release: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._started = self._closed = False
+        self._starting = Starting()
         self.sessions_lost = 0
         """How often a session ended, and with it the nodes of this process."""
 
@@ -92,30 +93,25 @@ class ZooKeeperRegistry:
 
     async def start(self) -> None:
         """Connect and read; raise `Unavailable` without a connection, `Unauthorized` if ZooKeeper refuses the user."""
-        if self._closed:
-            raise Closed("the registry is closed")
-        if self._started:
-            return
-        self._started = True
+        self._starting.check_open()
+        if not self._starting.begun:
+            await self._starting.run(self._begin, self._stop)
+
+    async def _begin(self) -> None:
         self._link.open()
         try:
             async with asyncio.timeout(self._start_s):
                 await self._connected.wait()
                 await self._step()
         except TimeoutError:
-            await self.close()
             raise self._link.unavailable() from None
-        except BaseException:
-            await self.close()
-            raise
         self._task = asyncio.create_task(self._follow(), name="registry in ZooKeeper")
         self._renewing = asyncio.create_task(self._renew(), name="sessions in ZooKeeper")
 
     async def announce(self, instance: Instance) -> None:
         """Announce an instance; without a connection it is announced as soon as there is one."""
         key, content = _key(instance.checked()), encode(instance)
-        if self._closed:
-            raise Closed("the registry is closed")
+        self._starting.check_open()
         self._announcer.announce(key, content)
         try:
             await self._now(key)
@@ -130,11 +126,12 @@ class ZooKeeperRegistry:
 
     async def close(self) -> None:
         """End the session, and with it the nodes of this process."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._release is not None:
-            self._release.cancel()
+        if not self._starting.closed:
+            await self._starting.end()
+            await self._stop()
+
+    async def _stop(self) -> None:
+        self._stop_release()
         for task in (self._task, self._renewing):
             if task is not None:
                 task.cancel()
@@ -184,6 +181,7 @@ class ZooKeeperRegistry:
         async with self._one:
             await self._announcer.settle()
             services = await self._reader.read()
+        self._begin_release()
         for key in [key for service in services for key in self._announcer.of(service)]:
             if not self._reader.tree.has(*key):  # deleted by others
                 self._announcer.check(key)
@@ -195,7 +193,7 @@ class ZooKeeperRegistry:
 
     def _changed(self, connected: bool | None) -> None:
         """Note that the connection is there, is lost (False), or its session is (None)."""
-        if self._closed:
+        if self._starting.closed:
             return
         if connected:
             if self._session_lost:
@@ -207,6 +205,7 @@ class ZooKeeperRegistry:
             self._connected.set()
             self._wake.set()
             return
+        self._stop_release()
         if connected is None:
             self._session_lost = True
             self.sessions_lost += 1
@@ -217,10 +216,23 @@ class ZooKeeperRegistry:
     def _hold(self) -> None:
         """Keep what is known: the sessions of the others may be lost as well, and come back one by one."""
         self._session_lost = False
+        self._holding = True
         self._reader.tree.hold(self._roster.services)
+
+    def _begin_release(self) -> None:
+        """Give up in a while what is held: all was read, so that only what nobody announced again is missing."""
+        if self._holding and self._release is None and self._link.connected:
+            self._release = asyncio.get_running_loop().call_later(self._hold_s, self._give_up)
+
+    def _stop_release(self) -> None:
+        """Keep what is held until all was read again: the connection is lost."""
         if self._release is not None:
             self._release.cancel()
-        self._release = asyncio.get_running_loop().call_later(self._hold_s, self._reader.release)
+            self._release = None
+
+    def _give_up(self) -> None:
+        self._holding, self._release = False, None
+        self._reader.release()
 
 
 def _key(instance: Instance) -> Key:

@@ -31,6 +31,20 @@ JOIN_PERIODS = 30
 KNOWN_PERIODS = 12
 """What a member provides is known to each that it can reach."""
 
+LEFT_PERIODS = 6
+"""A process that announced its end is held alive no longer than this, where few packets are lost."""
+
+SMALL_KNOWN_PERIODS = 4
+"""A list that fits into packets is known after this, where few packets are lost."""
+
+SMALL_INSTANCES = 2
+
+FALSELY_SUSPECTED = 2
+"""So often in a run a member is suspected, where no packet is lost or late, and nobody slow, stopped or cut off."""
+
+CLEAR_MS = 50
+"""Of delays, with which also the way through a helper takes less than the rest of a period."""
+
 CALM_PERIODS = 10
 
 QUIET_BYTES = 900
@@ -52,6 +66,7 @@ class GossipWatch:
         self.longest: dict[str, int] = {}
         self._falsely_dead: dict[tuple[str, int], None] = {}
         """Members with their incarnation that were held dead, though nothing had happened to them for a while."""
+        self._falsely_suspected: dict[tuple[str, int], None] = {}
 
     def disturb(self, life: MemberProcess) -> None:
         """Note that a member was cut off, stopped or slow in this period: bounds count from the next one on."""
@@ -77,6 +92,7 @@ class GossipWatch:
                 if len(self._falsely_dead) == most + 1:
                     self.violations.append(f"falsely_dead: {[name for name, _ in self._falsely_dead]}, at {period}")
         self._world.deaths.clear()
+        self._look_at_suspicions()
         holders = [life for life in self._world.running if life.stopped is None]
         for holder in holders:
             live = holder.core.members.live
@@ -84,17 +100,44 @@ class GossipWatch:
                 if other is not holder:
                     self._judge(holder, other, other.name in live)
 
+    def _look_at_suspicions(self) -> None:
+        world = self._world
+        calm_since = max([self._cut_at, *self._disturbed.values()]) + CALM_PERIODS
+        is_clear = not world.loss and world.plan.delay_ms <= CLEAR_MS
+        for period, other in world.suspicions:
+            since = max(calm_since, other.born_period + CALM_PERIODS)
+            if is_clear and other.is_running and since < period:
+                self._falsely_suspected[other.name, other.core.own.incarnation] = None
+                self.longest["falsely_suspected"] = len(self._falsely_suspected)
+                if len(self._falsely_suspected) == FALSELY_SUSPECTED + 1:
+                    names = [name for name, _ in self._falsely_suspected]
+                    self.violations.append(f"falsely_suspected: {names}, at {period}")
+        world.suspicions.clear()
+
+    def _is_calm(self, life: MemberProcess, since: int) -> bool:
+        """Return whether nothing was wrong with a member and the network for a while, up to a period."""
+        disturbed = max(self._disturbed.get(life.name, 0), self._cut_at, life.born_period)
+        return self._world.loss < 0.1 and disturbed + CALM_PERIODS < since
+
     def _judge(self, holder: MemberProcess, other: MemberProcess, is_held: bool) -> None:
         if other.is_running:
             self._count("live_held_dead", holder, other, not is_held and holder.core.has_joined, HELD_DEAD_PERIODS)
             self._end("gone_held_live", holder, other)
+            self._end("left_held_live", holder, other)
             self._end("gone_spread", holder, other)
             if is_held:
                 instances = holder.core.members.live[other.name].instances
                 stale = instances != self._world.expected[other.name]
                 self._count("announced_known", holder, other, stale, KNOWN_PERIODS)
+                is_small = len(self._world.expected[other.name]) <= SMALL_INSTANCES >= len(instances)
+                now = self._world.period
+                is_late = stale and is_small and self._is_calm(holder, now) and self._is_calm(other, now)
+                self._count("small_known", holder, other, is_late, SMALL_KNOWN_PERIODS)
         else:
             self._count("gone_held_live", holder, other, is_held, HELD_LIVE_PERIODS)
+            ended = other.ended_period
+            is_late = is_held and other.has_left and self._is_calm(holder, ended) and self._is_calm(other, ended)
+            self._count("left_held_live", holder, other, is_late, LEFT_PERIODS)
             calm_since = max(self._disturbed.get(holder.name, 0), self._cut_at, holder.born_period) + CALM_PERIODS
             if not is_held and calm_since < other.ended_period:
                 self._dropped.setdefault(other, self._world.period)
@@ -102,6 +145,7 @@ class GossipWatch:
             self._count("gone_spread", holder, other, is_late, SPREAD_PERIODS)
             self._end("live_held_dead", holder, other)
             self._end("announced_known", holder, other)
+            self._end("small_known", holder, other)
 
     def _end(self, checker: str, holder: MemberProcess, other: MemberProcess) -> None:
         self._since.pop((checker, holder.name, other.name), None)
@@ -149,11 +193,14 @@ NAMES = (
     "agreed",
     "announced_known",
     "falsely_dead",
+    "falsely_suspected",
     "gone_held_live",
     "gone_spread",
+    "left_held_live",
     "live_held_dead",
     "packets_bounded",
     "quiet_bounded",
+    "small_known",
 )
 """What violations begin with."""
 

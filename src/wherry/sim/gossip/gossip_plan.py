@@ -24,6 +24,9 @@ ACTS = {
 }
 """What may happen, and how often it does beside the others."""
 
+LINK_ACTS = ("cut link", "one way", "cut link", "one way", "announce", "leave", "join")
+"""What may happen in a run in which single links are cut: the members have to reach each other through helpers."""
+
 
 class Act(NamedTuple):
     """Something that happens to a member or to the network at the beginning of a period."""
@@ -53,6 +56,8 @@ class GossipPlan:
     seeds_end: int | None
     """The period in which all seeds crash, for good."""
     acts: tuple[Act, ...]
+    tombs: int = 0
+    """Names that all members hold dead from the beginning on, and that have no process."""
 
     def __str__(self) -> str:
         faults = f"loss {self.loss:.0%}, repeats {self.repeats:.0%}, delays to {self.delay_ms} ms"
@@ -82,14 +87,26 @@ def draw_plan(seed: int, members: int | None = None) -> GossipPlan:
         # What only the members themselves can heal.
         begin = chance.randint(seeds_end, fault_periods)
         acts.append(Act(begin, chance.choice(("cut", "cut one")), chance.randrange(1 << 16), chance.randint(15, 25)))
+    # Of chance of its own, so that a seed keeps the rest of its plan.
+    more = Random(f"gossip links {seed}")
+    tombs = more.choice((0, 0, 0, 40, 400))
+    has_links = more.random() < 0.2
+    if has_links:
+        acts = [
+            Act(more.randint(CALM_PERIODS, 30), more.choice(LINK_ACTS), more.randrange(1 << 16), 40)
+            for _ in range(4 + count)
+        ]
+        seeds_end, is_calm, fault_periods = None, True, 70
+    delays = (5, 50) if has_links else (5, 50, 300)  # the way through a helper has four of them
     return GossipPlan(
         members=count,
         fault_periods=fault_periods,
         loss=0.0 if is_calm else chance.choice((0.0, 0.02, 0.1, 0.2)),
         repeats=0.0 if is_calm else chance.choice((0.0, 0.05, 0.3)),
-        delay_ms=chance.choice((5, 50, 300)),
+        delay_ms=chance.choice(delays),
         slow_ms=chance.choice((300, 2_000, 7_000)),
         forget_periods=1_000 if seeds_end else chance.choice((60, 1_000)),
         seeds_end=seeds_end,
         acts=tuple(sorted(acts)),
+        tombs=tombs,
     )

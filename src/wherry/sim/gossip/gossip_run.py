@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from wherry.mesh.gossip.values import MemberAddress
 from wherry.mesh.instance import Instance
@@ -15,6 +16,12 @@ SEEDS = 2
 
 QUIET_PERIODS = 15
 """At the end, without any change: what is sent then is counted."""
+
+BURY_PERIOD = 10
+"""When all members learn of names that are dead."""
+
+LINK_MEMBERS_MIN = 5
+"""Where single links are cut: enough for helpers."""
 
 WALL_MS = 1_700_000_000_000
 """The wall clock at the beginning."""
@@ -81,6 +88,8 @@ class _Run:
         start_members(world, plan.members)
         acts = list(plan.acts)
         for period in range(plan.fault_periods):
+            if period == BURY_PERIOD:
+                world.bury(address_of((1 << 16) - 1), plan.tombs)
             if period == plan.seeds_end:
                 for life in world.running[:SEEDS]:
                     world.end(life)
@@ -104,6 +113,7 @@ class _Run:
         """End all faults."""
         world = self._world
         world.loss = world.repeats = 0.0
+        world.blocked.clear()
         for life in world.running:
             self._recover(life)
 
@@ -169,12 +179,29 @@ class _Run:
             case "cut one":
                 life.side = 2 + act.which
                 self._until(act, life)
+            case "cut link" | "one way":
+                self._cut_link(life, act)
             case "slow":
                 life.slow_ms = self._plan.slow_ms
                 self._until(act, life)
             case "stop":
                 world.stop(life)
                 self._until(act, life)
+
+    def _cut_link(self, life: MemberProcess, act: Act) -> None:
+        """Cut a member off from one other, in one direction or both; helpers reach both."""
+        world = self._world
+        others = [other for other in world.running if other is not life]
+        if len(world.running) < LINK_MEMBERS_MIN:
+            return
+        other = others[(act.which >> 4) % len(others)]
+        links = [(life.name, other.name)] + ([(other.name, life.name)] if act.what == "cut link" else [])
+        # One link of a member at a time: more could leave no helper.
+        if any(count and {life.name, other.name} & {*link} for link, count in world.blocked.items()):
+            return
+        for link in links:
+            world.blocked[link] += 1
+            world.later(act.periods * PERIOD_MS, partial(world.unblock, link))
 
     def _until(self, act: Act, life: MemberProcess) -> None:
         self._world.later(act.periods * PERIOD_MS, lambda: self._recover(life))

@@ -15,7 +15,7 @@ from random import Random
 from wherry.mesh.gossip.core import Gossip, GossipStep
 from wherry.mesh.gossip.seal import SEAL_BYTES
 from wherry.mesh.gossip.terms import GossipTerms
-from wherry.mesh.gossip.values import MemberAddress, What
+from wherry.mesh.gossip.values import Claim, MemberAddress, Standing, What
 from wherry.mesh.instance import Instance
 from wherry.sim.gossip.gossip_plan import PERIOD_MS, GossipPlan
 
@@ -35,6 +35,8 @@ class MemberProcess:
         self.born_period = born
         self.is_running = True
         self.ended_period = 0
+        self.has_left = False
+        """Whether it announced its end."""
         self.side = 0
         """Members on different sides of a cut do not reach each other."""
         self.slow_ms = 0
@@ -61,6 +63,10 @@ class GossipWorld:
         self.events: Counter[What] = Counter()
         self.deaths: list[tuple[int, MemberProcess, MemberProcess]] = []
         """When a member held another dead, and the last life of that one."""
+        self.suspicions: list[tuple[int, MemberProcess]] = []
+        """When a member was suspected."""
+        self.blocked: Counter[tuple[str, str]] = Counter()
+        """Links from one member to another that pass nothing, with how many cuts they are in."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._terms = GossipTerms(period_ms=PERIOD_MS, forget_periods=plan.forget_periods)
@@ -96,8 +102,17 @@ class GossipWorld:
         self.expected[life.name] = instances
         life.core.announce(instances)
 
+    def bury(self, address: MemberAddress, count: int) -> None:
+        """Let all members hold names dead that have no process, as many that once ended."""
+        for life in self.running:
+            for number in range(count):
+                alive = Claim(f"ended-{number}", address, 1, Standing.ALIVE, 0)
+                life.core.members.merge(alive, self.now_ms)
+                life.core.members.merge(alive._replace(standing=Standing.DEAD), self.now_ms)
+
     def leave(self, life: MemberProcess) -> None:
         """Let a member say that it leaves, and end it."""
+        life.has_left = True
         self._carry_out(life, life.core.leave())
         self.end(life)
 
@@ -119,8 +134,12 @@ class GossipWorld:
                 self._receive(life, body, source)
 
     def reaches(self, one: MemberProcess, other: MemberProcess) -> bool:
-        """Return whether there is no cut between two processes."""
-        return one.side == other.side
+        """Return whether there is no cut from one process to another."""
+        return one.side == other.side and not self.blocked[one.name, other.name]
+
+    def unblock(self, link: tuple[str, str]) -> None:
+        """End the cut of a link."""
+        del self.blocked[link]
 
     def later(self, delay_ms: float, happen: Callable[[], None]) -> None:
         """Let something happen after a time."""
@@ -148,8 +167,10 @@ class GossipWorld:
             self._exchange(life, to)
         for event in step.events:
             self.events[event.what] += 1
-            if event.what is What.DEAD:
+            if event.what is What.DEAD and event.name in self.lives:
                 self.deaths.append((self.period, life, self.lives[event.name]))
+            elif event.what is What.SUSPECTED and event.name in self.lives:
+                self.suspicions.append((self.period, self.lives[event.name]))
 
     def _count_bytes(self, life: MemberProcess, count: int) -> None:
         self.sent_bytes[life.name] += count
@@ -189,10 +210,11 @@ class GossipWorld:
 
         def both_there() -> bool:
             there = life.is_running and other.is_running and life.stopped is other.stopped is None
-            return there and self.reaches(life, other)
+            return there and self.reaches(life, other) and self.reaches(other, life)
 
         def offer() -> None:
             if both_there():
+                self._count_bytes(life, len(first))
                 answer, step = other.core.answer(first, self.now_ms)
                 self._count_bytes(other, len(answer))
                 self._carry_out(other, step)
@@ -210,5 +232,4 @@ class GossipWorld:
                 self._carry_out(other, other.core.absorb(rest, self.now_ms))
 
         first = life.core.offer()
-        self._count_bytes(life, len(first))
         self.later(self._delay_ms() + other.slow_ms, offer)

@@ -131,6 +131,26 @@ def send_nothing_of_the_receiver() -> Any:
     return patched(Knowledge, "about", lambda _: lambda self, name, incarnation=None: ())
 
 
+def ask_no_helpers() -> Any:
+    """Suspect a member after one's own probe alone."""
+    return patched(Probing, "wants_help", lambda _: lambda self, now: None)
+
+
+def probe_for_nobody() -> Any:
+    """Leave out the probes that others ask for."""
+    return patched(Probing, "relay", lambda _: lambda self, origin, number, now: None)
+
+
+def leave_without_a_word() -> Any:
+    """End as a crash does."""
+    return patched(Gossip, "leave", lambda _: lambda self: self._step())
+
+
+def spread_by_probes_alone() -> Any:
+    """Send updates with probes and their answers, and no packet of their own."""
+    return patched(Gossip, "_spread", lambda _: lambda self, count: None)
+
+
 GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "refute nothing": (refute_nothing, 0, ("live_held_dead",)),
     "send updates once": (send_updates_once, 3, ("gone_spread",)),
@@ -146,6 +166,10 @@ GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "fill packets without end": (fill_packets_without_end, 0, ("packets_bounded",)),
     "probe only the first": (probe_only_the_first, 1, ("gone_held_live", "agreed")),
     "keep an old version": (keep_an_old_version, 10, ("agreed", "announced_known")),
-    "send nothing of the receiver": (send_nothing_of_the_receiver, 8, ("agreed", "live_held_dead", "falsely_dead")),
+    "send nothing of the receiver": (send_nothing_of_the_receiver, 285, ("agreed", "live_held_dead", "falsely_dead")),
+    "ask no helpers": (ask_no_helpers, 0, ("falsely_suspected",)),
+    "probe for nobody": (probe_for_nobody, 0, ("falsely_suspected",)),
+    "leave without a word": (leave_without_a_word, 0, ("left_held_live",)),
+    "spread by probes alone": (spread_by_probes_alone, 0, ("small_known",)),
     "keep who left": (keep_who_left, 0, ("gone_held_live", "agreed")),
 }

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.mesh.gossip.meeting import TERMS, Meeting, address, claim, instance
 from wherry.mesh.gossip.core import Gossip
 from wherry.mesh.gossip.packets import PacketKind, ProbeTarget, claim_item, decode_packet, encode_claim, encode_packet
-from wherry.mesh.gossip.probing import RELAYS_MAX
+from wherry.mesh.gossip.probing import RELAYS_MAX, RELAYS_OF_ONE_MAX
 from wherry.mesh.gossip.seal import SEAL_BYTES
-from wherry.mesh.gossip.terms import HEALTH_MAX, PACKET_BYTES_MAX, TICKS
+from wherry.mesh.gossip.terms import HEALTH_MAX, KNOCKS, PACKET_BYTES_MAX, TICKS
 from wherry.mesh.gossip.values import GossipFault, MemberAddress, Standing, What
 from wherry.model.errors import InvalidInput
 
@@ -210,10 +210,51 @@ def test_a_ping_for_another_is_not_answered():
     assert (decode_packet(ack.body).kind, decode_packet(ack.body).number) == (PacketKind.ACK, 7)
 
 
+def test_a_recorded_ping_sent_again_from_elsewhere_spends_no_update():
+    meeting = joined(5)
+    core = meeting.cores[1]
+    ping = packet(PacketKind.PING, 2, 7, 1)
+    core.announce([instance("a")])
+    for number in range(300):
+        source = MemberAddress("10.9.9.9", 1 + number)
+        for send in core.receive(ping, source, meeting.now_ms).sends:
+            assert decode_packet(send.body).items == [], "an answer as small as the question"
+    meeting.pass_periods(2)
+    for number in range(2, 6):
+        assert meeting.cores[number].members.live["m1"].instances == (instance("a"),)
+
+
+def test_a_member_that_is_back_is_not_held_up_by_many_dead_names():
+    meeting = joined(6)
+    for core in meeting.cores.values():
+        for number in range(1_000):
+            for standing in (ALIVE, DEAD):
+                core.members.merge(claim(1_000 + number, standing=standing)._replace(address=address(99)), core._now_ms)
+    meeting.lost = lambda sender, receiver: 6 in {sender, receiver}
+    meeting.pass_periods(30)
+    for number in range(1, 6):
+        assert "m6" not in meeting.held(number)
+    meeting.cores[6]._exchanging.set_seeds([])  # nor does a seed help
+    meeting.lost = lambda _sender, _receiver: False
+    meeting.sent.clear()
+    meeting.pass_periods(15)
+    assert all("m6" in meeting.held(number) for number in range(1, 6))
+    knocks = [sender for sender, send in meeting.sent if send.to == address(99)]
+    assert max(knocks.count(number) for number in range(1, 6)) <= 16 * KNOCKS
+
+
 def test_probes_for_others_are_bounded():
     core = Gossip("m1", address(1), 1, Random(1), TERMS)
-    sends = [core.receive(packet(PacketKind.PROBE, 2, number, 3), address(2), 0).sends for number in range(300)]
-    assert sum(map(len, sends)) == RELAYS_MAX
+
+    def made(origin: int) -> int:
+        probes = (packet(PacketKind.PROBE, origin, number, 3) for number in range(100))
+        # From an address of its own each: who repeats a packet may put any on it.
+        return sum(
+            len(core.receive(each, MemberAddress("10.9.9.9", at + 1), 0).sends) for at, each in enumerate(probes)
+        )
+
+    assert made(2) == RELAYS_OF_ONE_MAX
+    assert sum(made(origin) for origin in range(4, 40)) == RELAYS_MAX - RELAYS_OF_ONE_MAX
     for now in range(0, 100_000, 500):
         core.tick(now)
     assert len(core.receive(packet(PacketKind.PROBE, 2, 7, 3), address(2), 100_000).sends) == 1

@@ -44,11 +44,22 @@ def test_a_seed_is_tried_each_period_until_one_answered_and_then_now_and_then():
     assert len(later) <= 1
 
 
-def test_its_own_address_as_a_seed_is_tried_once():
-    core = member(address(9))
+def test_its_own_address_as_a_seed_is_never_tried():
+    assert wishes(member(address(9)), 30) == []
+
+
+def test_a_seed_that_led_to_oneself_is_tried_again_since_several_may_share_its_address():
+    core = member(SEED)
     answer, _ = core.answer(core.offer(), 0)
-    core.conclude(address(9), answer, 0)
-    assert wishes(core, 30) == []
+    core.conclude(SEED, answer, 0)
+    assert core.met_itself
+    assert {to for _, to in wishes(core, 60)} == {SEED}
+
+
+def test_seeds_move():
+    core = member(SEED, address(2))
+    core.set_seeds([address(2), address(3)])
+    assert {to for _, to in wishes(core, 30)} == {address(2), address(3)}
 
 
 def test_without_seeds_there_is_nothing_to_wish():
@@ -92,7 +103,7 @@ def test_another_fingerprint_is_followed_in_the_end_though_something_changes_all
     for period in range(1, BUSY_PERIODS + 1):
         now = period * PERIOD_MS
         exchanging.differed(SEED, now, now)
-        assert exchanging.next(now, "m9", core.members) == (None if period < BUSY_PERIODS else SEED)
+        assert exchanging.next(now, SEED, core.members) == (None if period < BUSY_PERIODS else SEED)
 
 
 def test_a_listing_that_does_not_come_is_asked_for_after_a_while():

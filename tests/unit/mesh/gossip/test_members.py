@@ -9,11 +9,9 @@ import pytest
 
 from tests.unit.mesh.gossip.meeting import TERMS, address, claim, instance
 from wherry.mesh.gossip.members import Members
-from wherry.mesh.gossip.services import ProvidedServices
 from wherry.mesh.gossip.spreading import Spreading
 from wherry.mesh.gossip.terms import GossipTerms
 from wherry.mesh.gossip.values import Listing, MemberEvent, Standing, What
-from wherry.mesh.registry import Roster
 
 ALIVE, SUSPECT, DEAD, LEFT = Standing
 
@@ -202,21 +200,3 @@ def test_what_does_not_fit_waits_and_holds_up_nothing():
 
 
 # ------------------------------------------------------------------------------------------------------------- services
-
-
-def test_services_follow_members():
-    roster = Roster()
-    changed: list[str] = []
-    roster.watch(changed.append)
-    services = ProvidedServices(roster)
-    services.provide("m1", (instance("a"), instance("b")))
-    services.provide("m2", (instance("c"),))
-    assert [each.id for each in roster.of("billing")] == ["a", "b", "c"]
-    services.provide("m1", (instance("b"),))
-    services.provide("m1", (instance("b"),))
-    assert [each.id for each in roster.of("billing")] == ["b", "c"]
-    services.provide("m2", ())
-    services.provide("m3", ())
-    services.provide("m1", ())
-    assert roster.services == {}
-    assert changed == ["billing"] * 5

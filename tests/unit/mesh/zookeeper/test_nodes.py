@@ -128,3 +128,16 @@ def test_services_and_instances_are_bounded():
     assert (tree.set_instances("s00002", ["a"]), tree.ignored) == ([], 5)
     tree.set_instances("s00000", [])
     assert tree.set_instances("s00002", ["a"]) == ["a"]
+
+
+def test_what_is_forgotten_counts_as_new_when_it_is_there_again():
+    tree = Tree()
+    read(tree, {"a": {"x": 1}, "b": {"y": 1}})
+    tree.set_content("b", "y", b"{")
+    tree.forget("a", "x")
+    tree.forget("none", "x")
+    tree.forget_service("b")
+    tree.forget_service("none")
+    assert (tree.of("a"), tree.of("b"), tree.ignored) == ([], [], 0)
+    assert tree.set_services(["a", "b"]) == (["b"], [])
+    assert tree.set_instances("a", ["x"]) == ["x"]
