@@ -37,6 +37,9 @@ LEFT_PERIODS = 6
 SMALL_KNOWN_PERIODS = 4
 """A list that fits into packets is known after this, where few packets are lost."""
 
+MEMBERS_FEW = 16
+"""With more, these two bounds are twice as long."""
+
 SMALL_INSTANCES = 2
 
 FALSELY_SUSPECTED = 2
@@ -56,6 +59,7 @@ class GossipWatch:
 
     def __init__(self, world: GossipWorld) -> None:
         self._world = world
+        self._stretch = 1 if world.plan.members <= MEMBERS_FEW else 2
         self.violations: list[str] = []
         self._since: dict[tuple[str, str, str], int] = {}
         """Since when a member holds another wrongly: by checker, holder and held."""
@@ -132,12 +136,12 @@ class GossipWatch:
                 is_small = len(self._world.expected[other.name]) <= SMALL_INSTANCES >= len(instances)
                 now = self._world.period
                 is_late = stale and is_small and self._is_calm(holder, now) and self._is_calm(other, now)
-                self._count("small_known", holder, other, is_late, SMALL_KNOWN_PERIODS)
+                self._count("small_known", holder, other, is_late, self._stretch * SMALL_KNOWN_PERIODS)
         else:
             self._count("gone_held_live", holder, other, is_held, HELD_LIVE_PERIODS)
             ended = other.ended_period
             is_late = is_held and other.has_left and self._is_calm(holder, ended) and self._is_calm(other, ended)
-            self._count("left_held_live", holder, other, is_late, LEFT_PERIODS)
+            self._count("left_held_live", holder, other, is_late, self._stretch * LEFT_PERIODS)
             calm_since = max(self._disturbed.get(holder.name, 0), self._cut_at, holder.born_period) + CALM_PERIODS
             if not is_held and calm_since < other.ended_period:
                 self._dropped.setdefault(other, self._world.period)
