@@ -73,11 +73,13 @@ if TYPE_CHECKING:
     from wherry.security.oidc.client_credentials import ClientCredentials
     from wherry.security.signing import verify_webhook
     from wherry.service.current import current_call
+    from wherry.service.losses import Losses
     from wherry.service.outcomes import ConnectionLost, Failed, RefusalCode, Refused, TimedOut
-    from wherry.service.peer import Losses, Peer, Trust, peer
+    from wherry.service.peer import Peer, peer
     from wherry.service.providing.provider import ListenAt
     from wherry.service.service import Service
     from wherry.service.sync import SyncPeer, peer_sync
+    from wherry.service.trust import Trust, TrustedIssuer
     from wherry.wire.native.codec.invokes import CallContext
 
 __all__ = [
@@ -145,6 +147,7 @@ __all__ = [
     "Topic",
     "TopicStats",
     "Trust",
+    "TrustedIssuer",
     "Unauthorized",
     "Unavailable",
     "VersionConflict",
@@ -198,11 +201,13 @@ _PLACES = {
     "security.oidc.client_credentials": "ClientCredentials",
     "security.signing": "verify_webhook",
     "service.current": "current_call",
+    "service.losses": "Losses",
     "service.outcomes": "ConnectionLost Failed RefusalCode Refused TimedOut",
-    "service.peer": "Losses Peer Trust peer",
+    "service.peer": "Peer peer",
     "service.providing.provider": "ListenAt",
     "service.service": "Service",
     "service.sync": "SyncPeer peer_sync",
+    "service.trust": "Trust TrustedIssuer",
     "wire.native.codec.invokes": "CallContext",
 }
 """Where each name is; `name=original` where it goes by another one there."""

@@ -10,9 +10,11 @@ import pytest
 from tests.integration.services import Gate, Listed, Order, Total, calling, counts, host_of, run, shop, until
 from wherry.model.errors import Forbidden, InvalidInput, Unauthorized
 from wherry.service.current import current_call
+from wherry.service.losses import Losses
 from wherry.service.outcomes import CallOutcome, ConnectionLost, Failed, RefusalCode, Refused, TimedOut
-from wherry.service.peer import Losses, Trust, peer
+from wherry.service.peer import peer
 from wherry.service.service import Service
+from wherry.service.trust import Trust
 from wherry.wire.native.codec.invokes import CallContext
 
 
@@ -56,7 +58,7 @@ def test_an_error_of_the_method_reaches_both_sides_with_type_and_text_and_no_tra
     async def main():
         lost = []
         losses = Losses(on_provided=lambda call, outcome: lost.append((call.name, outcome)))
-        async with calling(shop(), provider={"losses": losses}) as (caller, provider):
+        async with calling(shop(), provider={"lost": losses}) as (caller, provider):
             with pytest.raises(Failed) as caught:
                 await caller.call("shop.broken", Order([7]))
             assert (caught.value.kind, caught.value.text) == ("KeyError", "'no price for 7'")
@@ -152,7 +154,7 @@ def test_a_connection_that_breaks_ends_the_call_as_unknown_at_both_sides():
         gate, lost, calls = Gate(), [], []
         provided = Losses(on_provided=lambda call, outcome: lost.append(outcome))
         made = Losses(on_call=lambda call, fault: calls.append(fault.outcome))
-        async with calling(shop(gate), provider={"losses": provided}, losses=made) as (caller, provider):
+        async with calling(shop(gate), provider={"lost": provided}, lost=made) as (caller, provider):
             task = caller.start_call("shop.slow", b"x")
             await gate.until(lambda found: found.running == 1)
             for connection in list(host_of(provider).connections):

@@ -15,9 +15,9 @@ import pytest
 from tests.integration.services import Gate, Listed, Order, Total, calling, counts, host_of, run, shop, until
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.service.outcomes import RefusalCode, Refused
-from wherry.service.peer import Trust
 from wherry.service.service import Service
 from wherry.service.sync import peer_sync
+from wherry.service.trust import Trust
 
 JSON = {"Content-Type": "application/json"}
 

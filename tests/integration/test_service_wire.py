@@ -3,74 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests.golden.service_wire_v1 import FRAMES
+from tests.integration.service_wire import by_hand
 from tests.integration.services import Gate, Listed, calling, counts, host_of, run, shop, until
 from wherry.mesh.instance import Instance
 from wherry.service.calling import link as link_module
+from wherry.service.losses import Losses
 from wherry.service.outcomes import ConnectionLost, TimedOut
-from wherry.service.peer import Losses, Peer, peer
+from wherry.service.peer import peer
 from wherry.service.providing import connection as connection_module
 from wherry.service.providing import unseen as unseen_module
 from wherry.wire.native.codec.frames import Flag, Kind, encode_frame
 from wherry.wire.native.codec.invokes import (
-    SERVICE_RULES,
     CallKind,
     decode_trouble,
     encode_invoke,
     encode_result,
     encode_seen,
 )
-from wherry.wire.native.codec.reader import Frame, FrameReader
-
-UPGRADE = b"GET /services HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: wherry-service/1\r\n\r\n"
-
-
-class ByHand:
-    """A caller that sends bytes as a test wants them."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-        self._frames = FrameReader("server", rules=SERVICE_RULES)
-        self._read: list[Frame] = []
-
-    async def frame(self) -> Frame | None:
-        """Return the next frame; None once the provider has closed."""
-        while not self._read:
-            data = await self._reader.read(65_536)
-            if not data:
-                return None
-            self._read += self._frames.feed(data)
-        return self._read.pop(0)
-
-    async def closed(self) -> list[Frame]:
-        """Return all frames up to the end."""
-        found = []
-        while (frame := await self.frame()) is not None:
-            found.append(frame)
-        return found
-
-
-@asynccontextmanager
-async def by_hand(provider: Peer) -> AsyncIterator[ByHand]:
-    parts = urlsplit(provider.url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    try:
-        writer.write(UPGRADE)
-        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-        found = ByHand(reader, writer)
-        hello = await found.frame()
-        assert hello is not None
-        assert hello[0] == Kind.HELLO
-        yield found
-    finally:
-        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +85,7 @@ def test_a_caller_that_reports_no_results_is_cut_off_and_its_calls_are_lost(monk
     async def main():
         lost = []
         losses = Losses(on_provided=lambda call, outcome: lost.append((call.name, outcome.value)))
-        async with calling(shop(), provider={"losses": losses}) as (_, provider), by_hand(provider) as hand:
+        async with calling(shop(), provider={"lost": losses}) as (_, provider), by_hand(provider) as hand:
             for number in range(1, 5):
                 hand.writer.write(encode_invoke(number, b"shop.echo", b"x"))
             await hand.closed()

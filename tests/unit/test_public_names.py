@@ -11,8 +11,9 @@ Closed ConnectionLost Consumer Corrupt CutOff DeadFilter Delivery DiskFull Dupli
 Forbidden HistoryLost InUse InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence
 Outcome Peer PublishOptions Published Received RefusalCode Refused Removal Retry Right Route Search Service StageLost
 StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut TooLarge
-Topic TopicStats Trust Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect
-connect_sync current_call embedded embedded_sync open peer peer_sync register_assignment verify_webhook
+Topic TopicStats Trust TrustedIssuer Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError
+WriterFailed connect connect_sync current_call embedded embedded_sync open peer peer_sync register_assignment
+verify_webhook
 """
 
 

@@ -51,6 +51,12 @@ class CallError(WherryError):
     is_unknown = False
     """Whether the method may have been run, although there is no answer."""
 
+    call_id = ""
+    """Of a call that a log of lost calls was to keep."""
+
+    is_kept = False
+    """Whether the call is in the log of lost calls of this peer, on its disk."""
+
     def __init__(self, method: str, instance: str, text: str) -> None:
         self.method, self.instance = method, instance
         super().__init__(f"{method} at {instance}: {text}" if instance else f"{method}: {text}")

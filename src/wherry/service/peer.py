@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from wherry.mesh.instance import NAME_CHARS_MAX
 from wherry.mesh.opening import open_registry
@@ -17,16 +14,23 @@ from wherry.mesh.registry import Registry, Roster
 from wherry.model import check
 from wherry.model.errors import Closed, LimitReached
 from wherry.service.calling.caller import TIMEOUT_S, Kinds, ServiceCaller
-from wherry.service.calling.caller import OnLost as OnCallLost
 from wherry.service.current import CURRENT
-from wherry.service.providing.endings import OnLost
-from wherry.service.providing.host import Authorize, Host
+from wherry.service.losses import Losses
+from wherry.service.providing.host import Host
 from wherry.service.providing.provider import ListenAt, Provider
 from wherry.service.service import Service
+from wherry.service.trust import Trust, authorizing
 from wherry.wire.native.codec.invokes import CallContext
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from wherry.service.losses import LostWhere
+    from wherry.service.lost.keeping import Keeping
+    from wherry.service.lost.log import LostLog
+    from wherry.service.outcomes import CallOutcome
+    from wherry.service.providing.endings import OnLost
+    from wherry.service.providing.running import ProvidedCall
 
 DRAIN_S: Final = 10.0
 """How long calls under way may take when a peer closes."""
@@ -44,26 +48,6 @@ Callback = Callable[[Any, Exception | None], object]
 """Called with the result of a call and None, or with None and the error."""
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this process is to others, and who others must be to it.
-
-    `token` returns the token that calls are made with. `authorize` is called with the token of a caller, a service and
-    a method (`*` to inspect and control it), and returns the name of the caller, or raises `Unauthorized` or
-    `Forbidden`; it may be a coroutine function. `tls` are the certificates to trust at `https` instances.
-    """
-
-    token: Callable[[], str] | None = None
-    authorize: Authorize | None = None
-    tls: ssl.SSLContext | None = None
-
-
-class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """Called with calls that had no result: those that this peer made, and those that it provides."""
-
-    on_call: OnCallLost | None = None
-    on_provided: OnLost | None = None
-
-
 def peer(
     *,
     registry: str | Registry | None = None,
@@ -72,7 +56,7 @@ def peer(
     instance_id: str | None = None,
     balancer: Kinds = "round-robin",
     trust: Trust | None = None,
-    losses: Losses | None = None,
+    lost: LostWhere | Losses | None = None,
     labels: dict[str, str] | None = None,
 ) -> Peer:
     """Return a peer, to be used with `async with`.
@@ -91,6 +75,12 @@ def peer(
         The name of this process among the instances; by default a random one.
     balancer
         `round-robin`, `fastest` or `sticky`, or one of them by service.
+    trust
+        The token that calls are made with, and what callers have to show; by default nothing.
+    lost
+        Where calls without a result are kept, and sent again from: a folder of its own, or a `LostLog` that runs
+        already. By default that of the first service that names one; without one, nothing is kept. `Losses` has it
+        beside functions that are called with each call without a result.
     labels
         Text of your own in the registry, beside each instance.
     """
@@ -101,7 +91,7 @@ def peer(
         instance_id=instance_id,
         balancer=balancer,
         trust=trust or Trust(),
-        losses=losses or Losses(),
+        losses=lost if isinstance(lost, Losses) else Losses(log=lost),
         labels=labels or {},
     )
 
@@ -122,6 +112,8 @@ class Peer:
         labels: dict[str, str],
     ) -> None:
         own = next((each.registry for each in provides if each.registry is not None), None)
+        kept = next((each.lost for each in provides if each.lost is not None), None)
+        self._lost = losses.log if losses.log is not None else kept
         self._given = registry if registry is not None else own
         self._provides, self._listen, self._labels = tuple(provides), listen, labels
         self._balancer, self._trust, self._losses = balancer, trust, losses
@@ -130,6 +122,7 @@ class Peer:
         self._registry: Registry | None = None
         self._caller: ServiceCaller | None = None
         self._provider: Provider | None = None
+        self._keeping: Keeping | None = None
         self._started: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Peer:
@@ -155,8 +148,14 @@ class Peer:
             self._registry = opened
         else:
             can_announce, self._registry = registry is not None, registry
+        if self._lost is not None:
+            from wherry.service.lost.keeping import Keeping  # noqa: PLC0415  it brings the broker along
+
+            self._keeping = Keeping(self._lost, self.instance_id, self._losses.on_resent)
+            self._stack.push_async_callback(self._keeping.close)
         if self._provides:
-            host = Host(self.instance_id, authorize=self._trust.authorize, on_lost=self._losses.on_provided)
+            authorize = await self._stack.enter_async_context(authorizing(self._trust))
+            host = Host(self.instance_id, authorize=authorize, on_lost=self._on_provided_lost())
             announced = self._registry if can_announce else None
             self._provider = provider = Provider(host, self._provides, announced, self._labels)
             self._stack.push_async_callback(provider.close, DRAIN_S)
@@ -167,9 +166,24 @@ class Peer:
             tls=self._trust.tls,
             token=self._trust.token,
             on_lost=self._losses.on_call,
+            keep=self._keeping.of_caller if self._keeping is not None else None,
             settles_s=SETTLES_S if isinstance(registry, str) and can_announce else 0.0,
         )
         self._stack.push_async_callback(caller.close)
+        if self._keeping is not None:
+            self._keeping.start(caller)
+
+    def _on_provided_lost(self) -> OnLost | None:
+        """Return what is called with a call that is lost at the providing side."""
+        keeping, also = self._keeping, self._losses.on_provided
+        if keeping is None or also is None:
+            return keeping.of_provider if keeping is not None else also
+
+        def both(call: ProvidedCall, outcome: CallOutcome) -> None:
+            keeping.of_provider(call, outcome)
+            also(call, outcome)
+
+        return both
 
     def _own_roster(self) -> Roster:
         """Return the instances of this process alone, where there is no registry."""
@@ -190,6 +204,7 @@ class Peer:
         session: str | None = None,
         returns: Any = None,
         idempotent: bool = False,
+        resend: bool = False,
         context: CallContext | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a method, and return its result; raise `Refused`, `Failed`, `TimedOut` or `ConnectionLost`.
@@ -208,6 +223,9 @@ class Peer:
             The type of the result; without one it is bytes, or plain values.
         idempotent
             Whether the method may be run twice: then the call is sent again if a connection breaks before its answer.
+        resend
+            Whether it is sent again, if it has no result, when its service is back: at least once, with the same id.
+            It needs a log of lost calls (`peer(lost=…)`); `is_kept` of the error states whether it is in there.
         context
             A call id, or W3C trace context; within a method its trace goes on by itself.
         """
@@ -228,6 +246,7 @@ class Peer:
             session=session,
             returns=returns,
             idempotent=idempotent,
+            resend=resend,
             context=context,
         )
 
@@ -272,6 +291,11 @@ class Peer:
             raise Closed("the peer is not open: use it with `async with`")
         return self._caller
 
+    @property
+    def lost(self) -> LostLog | None:
+        """Return the log of the calls without a result; None without one."""
+        return self._keeping.log if self._keeping is not None else None
+
     # ------------------------------------------------------------------------------------------------------------ end
 
     async def drain(self, within_s: float = DRAIN_S) -> None:
@@ -281,7 +305,11 @@ class Peer:
 
     async def close(self) -> None:
         """Drain, end the calls that were started, and close all connections."""
+        if self._keeping is not None:
+            await self._keeping.stop()
         await self.drain()
+        if self._caller is not None:
+            self._caller.is_closing = True
         for task in list(self._started):
             task.cancel()
         await asyncio.gather(*self._started, return_exceptions=True)

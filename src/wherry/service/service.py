@@ -12,6 +12,7 @@ from wherry.service.method import CONCURRENT_MAX, Function, ServiceMethod, check
 
 if TYPE_CHECKING:
     from wherry.mesh.registry import Registry
+    from wherry.service.losses import LostWhere
 
 CONCURRENT: Final = 1_000
 """Calls that run at a time, unless the service or the method says otherwise."""
@@ -30,6 +31,8 @@ class Service:
         Where instances are announced: a URL or a registry; None if the peer that provides it has one.
     max_concurrent
         Calls of all methods that run at a time in one instance.
+    lost
+        Where calls without a result are kept, a folder; None if the peer that provides it has one, or keeps none.
 
     Examples
     --------
@@ -41,9 +44,16 @@ class Service:
     ['total']
     """
 
-    def __init__(self, name: str, *, registry: str | Registry | None = None, max_concurrent: int = CONCURRENT) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        registry: str | Registry | None = None,
+        max_concurrent: int = CONCURRENT,
+        lost: LostWhere | None = None,
+    ) -> None:
         self.name = check_name("name", name)
-        self.registry = registry
+        self.registry, self.lost = registry, lost
         self.max_concurrent = check.integer("max_concurrent", max_concurrent, 1, CONCURRENT_MAX)
         self.methods: dict[str, ServiceMethod] = {}
 

@@ -25,7 +25,20 @@ class CalledMethod:
 class CallAttempt:
     """A call as it was asked for."""
 
-    __slots__ = ("argument", "context", "deadline", "flags", "idempotent", "session", "target", "timeout_s", "tried")
+    __slots__ = (
+        "argument",
+        "context",
+        "deadline",
+        "flags",
+        "has_new_token",
+        "idempotent",
+        "resend",
+        "session",
+        "target",
+        "timeout_s",
+        "token",
+        "tried",
+    )
 
     def __init__(
         self,
@@ -37,9 +50,21 @@ class CallAttempt:
         context: CallContext | None,
         *,
         idempotent: bool,
+        resend: bool | None = False,
     ) -> None:
         self.target, self.argument, self.flags = target, argument, flags
         self.timeout_s, self.session, self.context, self.idempotent = timeout_s, session, context, idempotent
+        self.resend = resend
+        """None for a call that the log of lost calls sends: it is kept already."""
+        self.has_new_token = False
+        """Whether it is sent again because its token was refused."""
+        self.token = ""
+        """The one of the last attempt, where tokens are needed."""
         self.deadline = time.monotonic() + timeout_s
         self.tried: list[str] = []
         """Ids of the instances that it was sent to, or that were not reached."""
+
+    @property
+    def left_s(self) -> float:
+        """Return the time until its deadline."""
+        return max(0.001, self.deadline - time.monotonic())

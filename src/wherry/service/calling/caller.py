@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import random
 from typing import Any, Final
 
+from wherry.client.link.credential import KeyOrSource
 from wherry.mesh.instance import Instance
 from wherry.mesh.registry import Roster
-from wherry.model import check
 from wherry.model.errors import InvalidInput, Unavailable, WherryError
 from wherry.service import values
 from wherry.service.balancing.balancer import Balancer
@@ -26,7 +26,9 @@ from wherry.service.balancing.kinds import balancer_of
 from wherry.service.balancing.retries import Retries
 from wherry.service.balancing.set_aside import SetAside
 from wherry.service.calling.attempt import CallAttempt, CalledMethod
+from wherry.service.calling.call_ids import CallIds
 from wherry.service.calling.link import CallerLink
+from wherry.service.calling.own_token import OwnToken
 from wherry.service.calling.pool import LinkPool
 from wherry.service.outcomes import (
     ELSEWHERE,
@@ -64,6 +66,9 @@ TARGETS_MAX: Final = 10_000
 OnLost = Callable[[CallAttempt, CallError], None]
 """Called with a call that had no result. Must not raise."""
 
+Keep = Callable[[CallAttempt, CallError], Awaitable[None]]
+"""Keeps a call that had no result on disk. Must not raise."""
+
 Kinds = str | Mapping[str, str | Balancer]
 
 
@@ -76,13 +81,17 @@ class ServiceCaller:
         *,
         balancer: Kinds = "round-robin",
         tls: ssl.SSLContext | None = None,
-        token: Callable[[], str] | None = None,
+        token: KeyOrSource = None,
         on_lost: OnLost | None = None,
+        keep: Keep | None = None,
         settles_s: float = 0.0,
     ) -> None:
         self._settled_at = time.monotonic() + settles_s
-        self.roster, self._kinds, self._on_lost, self._token = roster, balancer, on_lost, token
-        self.pool = LinkPool(tls=tls, token=token)
+        self.roster, self._kinds, self._on_lost = roster, balancer, on_lost
+        self._keep, self._ids = keep, CallIds()
+        self.is_closing = False
+        self._token = None if token is None else OwnToken(token)
+        self.pool = LinkPool(tls=tls, token=(lambda: self._token.last if self._token is not None else ""))
         self.targets: dict[str, CalledMethod] = {}
         self.balancers: dict[str, SetAside] = {}
         """By service."""
@@ -99,24 +108,30 @@ class ServiceCaller:
         session: str | None = None,
         returns: Any = None,
         idempotent: bool = False,
+        resend: bool | None = False,
         context: CallContext | None = None,
     ) -> Any:
-        """Call a method, and return its result; see `Peer.call`."""
+        """Call a method, and return its result; see `Peer.call`. `resend` is None for a call that is kept already."""
         target = self.targets.get(name) or self._target(name)
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             raise InvalidInput("timeout_s", timeout_s, f"more than 0, at most {TIMEOUT_S_MAX:g}")
         flags, body = (0, argument) if type(argument) is bytes else values.encode(argument)
         if len(body) > ARGUMENT_BYTES_MAX:
             raise InvalidInput("argument", f"{len(body)} bytes", f"at most {ARGUMENT_BYTES_MAX} bytes")
-        if session is not None:
-            context = _in_session(session, context)
-        call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent)
+        if resend and self._keep is None:
+            raise InvalidInput("resend", resend, "False, or a peer with a log of lost calls: peer(lost=…)")
+        if session is not None or context is not None or self._keep is not None:
+            context = self._ids.context(session, context, always=self._keep is not None)
+        call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent, resend=resend)
         while True:
             try:
                 flags, result = await self._attempt(call)
                 break
             except asyncio.CancelledError:
                 target.statistics.note(CallOutcome.CANCELLED, None)
+                if self.is_closing:  # so its caller has not given it up
+                    text = "the peer was closed before the answer; whether it was run is unknown"
+                    await self._lost(call, ConnectionLost(name, call.tried[-1] if call.tried else "", text))
                 raise
             except WherryError as fault:
                 await self._look_again(call, fault)
@@ -131,6 +146,8 @@ class ServiceCaller:
             if isinstance(fault, ConnectionLost):
                 await self._pause_or_raise(call, fault)
             elif isinstance(fault, Refused):
+                if fault.reason is RefusalCode.UNAUTHORIZED and self._has_other_token(call):
+                    return
                 if fault.reason not in ELSEWHERE or not self._has_others(call):
                     raise fault
             elif isinstance(fault, CallError) or not isinstance(fault, Unavailable):
@@ -140,11 +157,25 @@ class ServiceCaller:
                 raise Refused(call.target.name, call.tried[-1], RefusalCode.NO_INSTANCE, text) from None
         except CallError as final:
             call.target.statistics.note(final.outcome, None)
-            if self._on_lost is not None:
-                self._on_lost(call, final)
+            await self._lost(call, final)
             raise
 
+    def _has_other_token(self, call: CallAttempt) -> bool:
+        """Return whether a call whose token was refused is sent once more: it was not run."""
+        if self._token is None or call.has_new_token or not call.token or not self._token.reject(call.token):
+            return False
+        call.has_new_token = True
+        return time.monotonic() < call.deadline
+
+    async def _lost(self, call: CallAttempt, fault: CallError) -> None:
+        if self._on_lost is not None:
+            self._on_lost(call, fault)
+        if self._keep is not None and call.resend is not None:
+            await self._keep(call, fault)
+
     async def _attempt(self, call: CallAttempt) -> tuple[int, bytes]:
+        if self._token is not None:
+            call.token = self._token.at_once() or await self._token.get(call.target.name, call.left_s)
         target, now = call.target, time.monotonic()
         instances = self.roster.of(target.service)
         if not instances:
@@ -158,7 +189,7 @@ class ServiceCaller:
             if link is None or not link.is_open:
                 link = await self._connect(call, instance, now)
             if self._token is not None:
-                link.note_token(self._token())
+                link.note_token(call.token)
             timeout_s = max(0.001, call.deadline - time.monotonic())
             context = encode_context(call.context) if call.context is not None else b""
             number, future = link.invoke(target.name, target.method, call.argument, call.flags, timeout_s, context)
@@ -259,19 +290,6 @@ class ServiceCaller:
     async def close(self) -> None:
         """Close the connections."""
         await self.pool.close()
-
-
-def _in_session(session: str, context: CallContext | None) -> CallContext:
-    check.name("session", session, 256)
-    if context is None:
-        return CallContext(session=session)
-    return CallContext(
-        session=session,
-        call_id=context.call_id,
-        attempt=context.attempt,
-        traceparent=context.traceparent,
-        tracestate=context.tracestate,
-    )
 
 
 def _fault(name: str, instance: str, flags: int, body: bytes) -> CallError:

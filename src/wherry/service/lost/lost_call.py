@@ -16,13 +16,11 @@ from wherry.mesh.instance import NAME_CHARS_MAX
 from wherry.model import check
 from wherry.model.limits import ATTEMPTS_MAX, ERROR_CHARS_MAX, TIME_MS_MAX
 from wherry.model.schema import Message
+from wherry.wire.native.codec.invokes import CALL_ID_CHARS_MAX
 
 Side = Literal["caller", "provider"]
 
 SIDES: Final[tuple[Side, ...]] = ("caller", "provider")
-
-CALL_ID_CHARS_MAX: Final = 60
-"""With the side it is the id of a message: 256 bytes."""
 
 SESSION_CHARS_MAX: Final = 1_024
 LABELS_MAX: Final = 16

@@ -25,14 +25,16 @@ _MSGPACK, _JSON = int(Flag.MSGPACK), int(Flag.JSON)
 class Endings:
     """How calls end. `with_deadline` are the calls whose deadline is watched."""
 
-    def __init__(self, on_lost: OnLost | None) -> None:
+    def __init__(self, on_lost: OnLost | None, note_answer: Callable[[ProvidedCall, bytes, int], None]) -> None:
         self._on_lost = on_lost
+        self.note_answer = note_answer
+        """Called with the result of a call that has an id, for repeats of it."""
         self.with_deadline: dict[ProvidedCall, None] = {}
         self.unseen_results = 0
         """Results whose caller disconnected before it reported that it has read them."""
 
     def returned(self, call: ProvidedCall, method: ProvidedMethod, result: object) -> None:
-        if call.outcome is not None:  # cancelled, and the method went on to its end
+        if call.outcome is not None and not call.repeat_key:  # cancelled, and the method went on to its end
             return
         flags, body = 0, b""
         try:
@@ -43,16 +45,28 @@ class Endings:
             elif type(result) is bytes:
                 body = result
             else:
-                self.failed(call, "TypeError", f"the method returned {type(result).__name__}, and declares bytes")
+                self._wrong(call, "TypeError", f"the method returned {type(result).__name__}, and declares bytes")
                 return
         except InvalidInput as fault:
-            self.failed(call, "TypeError", f"the result cannot be encoded: {fault}")
+            self._wrong(call, "TypeError", f"the result cannot be encoded: {fault}")
             return
         if len(body) > FRAME_BYTES_MAX:
-            self.failed(call, "TooLarge", f"the result has {len(body)} bytes; at most {FRAME_BYTES_MAX} are allowed")
+            self._wrong(call, "TooLarge", f"the result has {len(body)} bytes; at most {FRAME_BYTES_MAX} are allowed")
             return
+        if call.outcome is None:
+            self.answered(call, body, flags)
+        if call.repeat_key:
+            self.note_answer(call, body, flags)
+
+    def answered(self, call: ProvidedCall, body: bytes, flags: int) -> None:
+        """Answer a call."""
         self.done(call, CallOutcome.ANSWERED)
         call.sink.answer(call, body, flags)
+
+    def _wrong(self, call: ProvidedCall, kind: str, text: str) -> None:
+        """Answer a call whose method returned what cannot be sent."""
+        if call.outcome is None:
+            self.failed(call, kind, text)
 
     def raised(self, call: ProvidedCall, fault: Exception) -> None:
         if call.outcome is None:
@@ -62,7 +76,8 @@ class Endings:
 
     def failed(self, call: ProvidedCall, kind: str, text: str) -> None:
         self.done(call, CallOutcome.FAILED)
-        call.sink.trouble(call, Flag.FAILED, Trouble("failed", text[:TEXT_CHARS_MAX], kind))
+        call.trouble = Trouble("failed", text[:TEXT_CHARS_MAX], kind)
+        call.sink.trouble(call, Flag.FAILED, call.trouble)
         self.lost(call, CallOutcome.FAILED)
 
     def invalid(self, call: ProvidedCall, fault: InvalidInput) -> None:

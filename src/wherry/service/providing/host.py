@@ -23,6 +23,7 @@ from wherry.service.current import CURRENT
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.endings import Endings, OnLost
+from wherry.service.providing.repeating import Repeating
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService
 from wherry.service.providing.throttle import Admission
 
@@ -52,7 +53,8 @@ class Host:
         self.cut_offs: Counter[str] = Counter()
         self.unknown = 0
         """Calls of methods that do not exist."""
-        self.endings = Endings(on_lost)
+        self.repeating = Repeating(self._enter_again, self._answer_again)
+        self.endings = Endings(on_lost, self.repeating.answered)
         self.is_draining = False
         self._authorize = authorize
         self._methods: dict[bytes, ProvidedMethod] = {}
@@ -98,6 +100,8 @@ class Host:
             self.refuse(call, RefusalCode.NO_METHOD, f"{self.instance_id} provides no method of this name")
             return
         call.method = method
+        if call.asked.context:
+            call.context()  # a broken one ends the connection here, and not a task later
         if method.is_paused or method.service.is_draining or self.is_draining:
             code = RefusalCode.PAUSED if method.is_paused else RefusalCode.DRAINING
             self.refuse(call, code, f"the {'method' if method.is_paused else 'instance'} is {code.value}")
@@ -114,11 +118,28 @@ class Host:
             self._check(call, method, self._authorize)
 
     def _enter(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        if call.asked.context and not self.repeating.admits(call):
+            return
         entry = method.service.throttle.enter(method.room, call)
         if entry is Admission.RUN:
             self._start(call, method)
         elif entry is Admission.FULL:
             self.refuse(call, RefusalCode.FULL, _full_text(method))
+            self.repeating.ended(call)
+
+    def _enter_again(self, call: ProvidedCall) -> None:
+        """Run a repeat that waited for the first call of its id, which had no result."""
+        # Through the loop: a chain of repeats that fail would be a recursion.
+        assert call.method is not None
+        self._loop.call_soon(self._enter_if_open, call, call.method)
+
+    def _enter_if_open(self, call: ProvidedCall, method: ProvidedMethod) -> None:
+        if call.outcome is None:
+            self._enter(call, method)
+
+    def _answer_again(self, call: ProvidedCall, body: bytes, flags: int) -> None:
+        """Answer a repeat with the result of the first call of its id."""
+        self.endings.answered(call, body, flags)
 
     def _check(self, call: ProvidedCall, method: ProvidedMethod, authorize: Authorize) -> None:
         """Ask whether the caller may call the method, which may take a while for a token that is new."""
@@ -207,6 +228,8 @@ class Host:
         """Give the place of a call that ended to those that wait."""
         call.task = None
         del self._running[call]
+        if call.repeat_key:
+            self.repeating.ended(call)
         throttle = method.service.throttle
         throttle.leave(method.room)
         if throttle.waiting:
@@ -238,6 +261,8 @@ class Host:
                 call.task.cancel()
         elif call.method is not None:
             call.method.service.throttle.forget(call.method.room, call)
+            if call not in self._running:
+                self.repeating.ended(call)
         self.endings.lost(call, outcome)
 
     def note_cut_off(self, peer: str, why: str) -> None:

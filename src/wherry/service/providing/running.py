@@ -63,6 +63,7 @@ class ProvidedCall:
     """One call at its provider, from its arrival to its end."""
 
     __slots__ = (
+        "_context",
         "asked",
         "caller",
         "due",
@@ -71,8 +72,10 @@ class ProvidedCall:
         "number",
         "outcome",
         "ran_from",
+        "repeat_key",
         "sink",
         "task",
+        "trouble",
     )
 
     def __init__(self, sink: ResultSink, number: int, flags: int, asked: Invoke) -> None:
@@ -86,6 +89,11 @@ class ProvidedCall:
         """By the clock of the loop; 0 for none."""
         self.ran_from = 0.0
         """When the method began; 0 before."""
+        self.repeat_key = ""
+        """By what a repeat of it is known; empty without a call id."""
+        self.trouble: Trouble | None = None
+        """How it failed."""
+        self._context: CallContext | None = None
 
     @property
     def name(self) -> str:
@@ -94,4 +102,6 @@ class ProvidedCall:
 
     def context(self) -> CallContext:
         """Return what travelled with the call."""
-        return decode_context(self.asked.context) if self.asked.context else NO_CONTEXT
+        if self._context is None:
+            self._context = decode_context(self.asked.context) if self.asked.context else NO_CONTEXT
+        return self._context

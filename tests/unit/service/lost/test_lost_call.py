@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.service.lost.samples import lost_call
 from wherry.model.errors import InvalidInput
-from wherry.service.lost.lost_call import CALL_ID_CHARS_MAX, LABELS_MAX, of_row
+from wherry.service.lost.lost_call import LABELS_MAX, of_row
+from wherry.wire.native.codec.invokes import CALL_ID_CHARS_MAX
 
 FULL = lost_call(
     instance="a",

@@ -220,7 +220,8 @@ def call(
 def _called(options: GlobalOptions, registry: str, method: str, value: object, **more: Any) -> Any:
     from asyncio import run
 
-    from wherry.service.peer import Trust, peer
+    from wherry.service.peer import peer
+    from wherry.service.trust import Trust
 
     key = options.key
     trust = Trust(token=None if key is None else lambda: key, tls=options.tls.context())

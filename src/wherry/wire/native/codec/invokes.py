@@ -34,6 +34,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from wherry.model import check
+from wherry.model.errors import InvalidInput
 from wherry.wire.native.codec.faults import Side, WireFault
 from wherry.wire.native.codec.frames import (
     BOTH,
@@ -83,6 +85,9 @@ TIMEOUT_MS_MAX: Final = (1 << 32) - 1
 METHOD_BYTES_MAX: Final = 255
 CONTEXT_BYTES_MAX: Final = 16 << 10
 TOKEN_BYTES_MAX: Final = 16 << 10
+CALL_ID_CHARS_MAX: Final = 60
+"""Visible characters."""
+
 TEXT_CHARS_MAX: Final = 4_096
 """Of the text of an error."""
 
@@ -148,9 +153,15 @@ def encode_context(context: CallContext) -> bytes:
 def decode_context(context: bytes) -> CallContext:
     """Return the context of an INVOKE."""
     try:
-        return _CONTEXTS.decode(context)
+        found = _CONTEXTS.decode(context)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise WireFault("client", "context", context[:80], f"a map in MessagePack ({fault})") from None
+    if found.call_id is not None:
+        try:
+            check.graphic("call_id", found.call_id, CALL_ID_CHARS_MAX)
+        except InvalidInput as fault:
+            raise WireFault("client", fault.field, fault.given, fault.allowed) from None
+    return found
 
 
 def encode_invoke(

@@ -1,0 +1,69 @@
+"""Calls that come again with the id of an earlier one: each is answered with the result of the first, or waits for it.
+
+A repeat is one of the same caller, method and call id; so no caller is given what another one was answered. It runs
+only when the first has really ended without a result. A call without an id is never looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+from wherry.service.lost.repeats import Repeats
+from wherry.service.providing.running import ProvidedCall
+
+Answer: TypeAlias = tuple[bytes, int]
+"""The body and the flags of a result."""
+
+
+class Repeating:
+    """The repeats of one provider."""
+
+    def __init__(self, run: Callable[[ProvidedCall], None], answer: Callable[[ProvidedCall, bytes, int], None]) -> None:
+        self._run, self._answer = run, answer
+        self._window = Repeats[Answer]()
+        self._first: dict[str, ProvidedCall] = {}
+        self._behind: dict[str, dict[ProvidedCall, None]] = {}
+        """Repeats that wait for the first call to end."""
+        self.told_apart = 0
+        """Repeats that were not run, since the start."""
+
+    def admits(self, call: ProvidedCall) -> bool:
+        """Return whether a call is to be run; if not, it is answered by now, or will be."""
+        call_id = call.context().call_id
+        if call_id is None:
+            return True
+        key = call.repeat_key = f"{call.caller}\n{call.name}\n{call.flags}\n{call_id}"
+        known = self._window.begin(key, time.monotonic())
+        if known.kind == "new":
+            self._first[key] = call
+            return True
+        self.told_apart += 1
+        if known.result is None:
+            self._behind.setdefault(key, {})[call] = None
+        else:
+            self._answer(call, *known.result)
+        return False
+
+    def answered(self, call: ProvidedCall, body: bytes, flags: int) -> None:
+        """Note the result of a call, and answer those that wait for it."""
+        key = call.repeat_key
+        if self._first.get(key) is not call:
+            return
+        del self._first[key]
+        self._window.answered(key, (body, flags), len(body), time.monotonic())
+        for each in self._behind.pop(key, ()):
+            self._answer(each, body, flags)
+
+    def ended(self, call: ProvidedCall) -> None:
+        """Note that a call does not run any more; if it had no result, a repeat of it runs."""
+        key = call.repeat_key
+        if self._first.get(key) is not call:
+            if key in self._behind:
+                self._behind[key].pop(call, None)
+            return
+        del self._first[key]
+        self._window.forget(key)
+        for each in self._behind.pop(key, ()):
+            self._run(each)
