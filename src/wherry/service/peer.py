@@ -13,7 +13,9 @@ from wherry.mesh.opening import open_registry
 from wherry.mesh.registry import Registry, Roster
 from wherry.model import check
 from wherry.model.errors import Closed, LimitReached
-from wherry.service.calling.caller import TIMEOUT_S, Kinds, ServiceCaller
+from wherry.service.balancing.kinds import check_kinds
+from wherry.service.calling.caller import TIMEOUT_S, ServiceCaller
+from wherry.service.calling.targets import Kinds
 from wherry.service.current import CURRENT
 from wherry.service.losses import Losses
 from wherry.service.providing.host import Host
@@ -111,6 +113,7 @@ class Peer:
         losses: Losses,
         labels: dict[str, str],
     ) -> None:
+        check_kinds(balancer)
         own = next((each.registry for each in provides if each.registry is not None), None)
         kept = next((each.lost for each in provides if each.lost is not None), None)
         self._lost = losses.log if losses.log is not None else kept
