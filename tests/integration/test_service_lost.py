@@ -73,7 +73,7 @@ def test_a_caller_keeps_a_call_whose_connection_broke_or_whose_peer_was_closed(t
             with pytest.raises(ConnectionLost) as caught:
                 await broken
             assert caught.value.is_kept
-            caller.start_call("shop.slow", b"closed")
+            _ = caller.start_call("shop.slow", b"closed")
             await gate.until(lambda found: found.running == 1 and found.begun == 2)
         async with LostLog(tmp_path / "lost") as log:
             assert [(each.body, each.outcome) for each in await kept(log)] == [(b"broken", "lost"), (b"closed", "lost")]
@@ -92,7 +92,7 @@ def test_a_provider_keeps_a_call_whose_method_failed_or_whose_result_was_not_rea
             (found,) = await until_kept(provider.lost, 1)
             assert (found.side, found.outcome, found.error) == ("provider", "failed", "KeyError")
             assert (found.text, found.instance) == ("'no price for 7'", "a")
-            caller.start_call("shop.slow", b"x")
+            _ = caller.start_call("shop.slow", b"x")
             await gate.until(lambda found: found.running == 1)
             for connection in list(host_of(provider).connections):
                 connection.abort()
@@ -185,7 +185,7 @@ def test_a_repeat_gets_the_result_of_the_first_and_one_that_runs_is_waited_for()
             assert await caller.call("shop.slow", b"x", context=context) == b"x"
             assert gate.begun == 2, "a repeat was run"
             assert await caller.call("shop.echo", b"z", context=context) == b"z", "of another method it is a new call"
-            assert host_of(provider).repeating.told_apart == 4
+            assert host_of(provider).repeating.recognised == 4
 
     run(main())
 
@@ -200,7 +200,7 @@ def test_a_repeat_of_a_call_without_a_result_runs_when_that_has_ended():
             await gate.until(lambda found: found.running == 1)
             given_up, repeat = (caller.start_call("shop.slow", b"x", context=context) for _ in range(2))
             async with asyncio.timeout(PATIENCE_S):
-                while host_of(provider).repeating.told_apart < 2:  # noqa: ASYNC110  nothing reports it
+                while host_of(provider).repeating.recognised < 2:  # noqa: ASYNC110  nothing reports it
                     await asyncio.sleep(0.001)
             given_up.cancel()
             first.cancel()
@@ -232,7 +232,7 @@ def test_a_call_id_that_breaks_its_bounds_ends_the_connection(call_id):
     ("more", "field"),
     [({"resend": True}, "resend"), ({"context": CallContext(call_id="x" * 61)}, "call_id")],
 )
-def test_what_cannot_be_kept_or_told_apart_is_refused_before_it_is_sent(more, field):
+def test_what_cannot_be_kept_or_recognised_is_refused_before_it_is_sent(more, field):
     async def main():
         async with calling(shop()) as (caller, _):
             with pytest.raises(InvalidInput) as caught:

@@ -1,4 +1,4 @@
-"""What a program is told of calls without a result."""
+"""What becomes of calls without a result: the log that keeps them, and functions that are called with them."""
 
 from __future__ import annotations
 

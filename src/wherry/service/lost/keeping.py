@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Final
 
 from wherry.mesh.registry import Roster
+from wherry.model.schema import Message, compact
 from wherry.service.calling.attempt import CallAttempt
 from wherry.service.calling.caller import ServiceCaller
 from wherry.service.losses import LostWhere, OnResent
@@ -24,7 +25,7 @@ from wherry.service.lost.resending import Resending
 from wherry.service.outcomes import CallError, CallOutcome
 from wherry.service.providing.running import ProvidedCall
 
-KEEP_S: Final = 5.0
+KEEP_S: Final = 1.0
 """How long a caller waits for the disk before it gets its error."""
 
 
@@ -82,6 +83,8 @@ class Keeping:
         self._resending = asyncio.create_task(self._run(send, caller.roster), name="wherry resending")
 
     async def _run(self, send: Callable[[LostCall], Any], roster: Roster) -> None:
+        # Arrow loads what it needs with its first array, which would hold up the loop just when calls fail.
+        await asyncio.to_thread(compact, Message(payload=b"", headers={"side": ""}))
         resending = Resending(self.log, send, lambda service: bool(roster.of(service)))
         stop = roster.watch(resending.changed)
         try:

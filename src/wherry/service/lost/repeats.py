@@ -8,7 +8,9 @@ repeat of that is meant to run.
 
 from __future__ import annotations
 
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -26,10 +28,8 @@ class Repeat(NamedTuple, Generic[T]):
     result: T | None = None
 
 
-class _Answer(NamedTuple, Generic[T]):
-    result: T
-    size: int
-    at: float
+_NEW: Final = Repeat[Any]("new")
+_RUNNING: Final = Repeat[Any]("running")
 
 
 class Repeats(Generic[T]):
@@ -49,41 +49,43 @@ class Repeats(Generic[T]):
         self, answers_max: int = ANSWERS_MAX, bytes_max: int = ANSWER_BYTES_MAX, keep_s: float = ANSWERS_S
     ) -> None:
         self._answers_max, self._bytes_max, self._keep_s = answers_max, bytes_max, keep_s
-        self._running: dict[str, None] = {}
-        self._answers: dict[str, _Answer[T]] = {}  # oldest first
+        self._running: set[Hashable] = set()
+        self._answers: OrderedDict[Hashable, tuple[T, int, float]] = OrderedDict()
+        """Result, size and time, oldest first: a dict would look at all that were removed, to find the oldest."""
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._running) + len(self._answers)
 
-    def begin(self, call_id: str, now: float) -> Repeat[T]:
+    def begin(self, call_id: Hashable, now: float) -> Repeat[T]:
         """Return whether this call is new; a new one is running from now on, until `answered` or `forget`."""
         self._trim(now)
         if call_id in self._running:
-            return Repeat("running")
+            return _RUNNING
         known = self._answers.get(call_id)
         if known is not None:
-            return Repeat("answered", known.result)
-        self._running[call_id] = None
-        return Repeat("new")
+            return Repeat("answered", known[0])
+        self._running.add(call_id)
+        return _NEW
 
-    def answered(self, call_id: str, result: T, size: int, now: float) -> None:
+    def answered(self, call_id: Hashable, result: T, size: int, now: float) -> None:
         """Note the result of a call, which has so many bytes; one that is larger than the window is not kept."""
-        self._running.pop(call_id, None)
+        self._running.discard(call_id)
         if size <= self._bytes_max and call_id not in self._answers:
-            self._answers[call_id] = _Answer(result, size, now)
+            self._answers[call_id] = result, size, now
             self.bytes += size
         self._trim(now)
 
-    def forget(self, call_id: str) -> None:
+    def forget(self, call_id: Hashable) -> None:
         """Note that a call failed, or was cancelled: its repeat runs."""
-        self._running.pop(call_id, None)
+        self._running.discard(call_id)
 
     def _trim(self, now: float) -> None:
-        while self._answers:
-            call_id, oldest = next(iter(self._answers.items()))
-            fits = len(self._answers) <= self._answers_max and self.bytes <= self._bytes_max
-            if fits and oldest.at + self._keep_s > now:
+        answers = self._answers
+        while answers:
+            call_id = next(iter(answers))
+            _, size, at = answers[call_id]
+            if len(answers) <= self._answers_max and self.bytes <= self._bytes_max and at + self._keep_s > now:
                 return
-            del self._answers[call_id]
-            self.bytes -= oldest.size
+            del answers[call_id]
+            self.bytes -= size

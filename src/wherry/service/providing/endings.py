@@ -37,7 +37,7 @@ class Endings:
         """Results whose caller disconnected before it reported that it has read them."""
 
     def returned(self, call: ProvidedCall, method: ProvidedMethod, result: object) -> None:
-        if call.outcome is not None and not call.repeat_key:  # cancelled, and the method went on to its end
+        if call.outcome is not None and call.repeat_key is None:  # cancelled, and the method went on to its end
             return
         flags, body = 0, b""
         try:
@@ -58,7 +58,7 @@ class Endings:
             return
         if call.outcome is None:
             self.answered(call, body, flags)
-        if call.repeat_key:
+        if call.repeat_key is not None:
             self.note_answer(call, body, flags)
 
     def answered(self, call: ProvidedCall, body: bytes, flags: int) -> None:

@@ -246,7 +246,7 @@ class Host:
         """Give the place of a call that ended to those that wait."""
         call.task = None
         del self._running[call]
-        if call.repeat_key:
+        if call.repeat_key is not None:
             self.repeating.ended(call)
         throttle = method.service.throttle
         throttle.leave(method.room)

@@ -7,7 +7,7 @@ only when the first has really ended without a result. A call without an id is n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 from wherry.service.lost.repeats import Repeats
@@ -23,10 +23,10 @@ class Repeating:
     def __init__(self, run: Callable[[ProvidedCall], None], answer: Callable[[ProvidedCall, bytes, int], None]) -> None:
         self._run, self._answer = run, answer
         self._window = Repeats[Answer]()
-        self._first: dict[str, ProvidedCall] = {}
-        self._behind: dict[str, dict[ProvidedCall, None]] = {}
+        self._first: dict[Hashable, ProvidedCall] = {}
+        self._behind: dict[Hashable, dict[ProvidedCall, None]] = {}
         """Repeats that wait for the first call to end."""
-        self.told_apart = 0
+        self.recognised = 0
         """Repeats that were not run, since the start."""
 
     def admits(self, call: ProvidedCall) -> bool:
@@ -34,12 +34,12 @@ class Repeating:
         call_id = call.context().call_id
         if call_id is None:
             return True
-        key = call.repeat_key = f"{call.caller}\n{call.name}\n{call.flags}\n{call_id}"
+        key = call.repeat_key = call.caller, call.asked.method, call.flags, call_id
         known = self._window.begin(key, time.monotonic())
         if known.kind == "new":
             self._first[key] = call
             return True
-        self.told_apart += 1
+        self.recognised += 1
         if known.result is None:
             self._behind.setdefault(key, {})[call] = None
         else:

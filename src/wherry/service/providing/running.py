@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from wherry.service.method import ServiceMethod
@@ -89,8 +90,8 @@ class ProvidedCall:
         """By `time.monotonic`, also in another thread; 0 for none."""
         self.ran_from = 0.0
         """When the method began; 0 before."""
-        self.repeat_key = ""
-        """By what a repeat of it is known; empty without a call id."""
+        self.repeat_key: Hashable = None
+        """By what a repeat of it is known; None without a call id."""
         self.trouble: Trouble | None = None
         """How it failed."""
         self._context: CallContext | None = None

@@ -34,8 +34,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from wherry.model import check
-from wherry.model.errors import InvalidInput
 from wherry.wire.native.codec.faults import Side, WireFault
 from wherry.wire.native.codec.frames import (
     BOTH,
@@ -156,11 +154,11 @@ def decode_context(context: bytes) -> CallContext:
         found = _CONTEXTS.decode(context)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise WireFault("client", "context", context[:80], f"a map in MessagePack ({fault})") from None
-    if found.call_id is not None:
-        try:
-            check.graphic("call_id", found.call_id, CALL_ID_CHARS_MAX)
-        except InvalidInput as fault:
-            raise WireFault("client", fault.field, fault.given, fault.allowed) from None
+    call_id = found.call_id
+    if call_id is not None and not (
+        0 < len(call_id) <= CALL_ID_CHARS_MAX and call_id.isprintable() and " " not in call_id
+    ):
+        raise WireFault("client", "call_id", call_id, f"1 to {CALL_ID_CHARS_MAX} graphic characters (no spaces)")
     return found
 
 
