@@ -158,7 +158,7 @@ def test_the_budget_of_retries_is_filled_by_calls():
 
 
 @pytest.mark.parametrize("balancer", ["round-robin", "fastest"])
-def test_a_call_that_its_caller_cancels_says_nothing_of_its_instance(balancer):
+def test_a_cancelled_call_counts_neither_for_nor_against_its_instance(balancer):
     async def main():
         gate = Gate()
         async with calling(shop(gate), balancer=balancer) as (caller, _):
@@ -350,7 +350,7 @@ def test_callers_that_connect_or_wait_get_an_error_when_the_peer_closes():
     run(main())
 
 
-def test_why_an_instance_refuses_connections_is_told():
+def test_the_reason_of_a_refused_connection_is_in_the_error():
     async def forbidding(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         body = b'{"detail": "add it to the names"}'

@@ -42,7 +42,7 @@ def test_threads_that_call_while_it_closes_all_end():
             peer.start_call("shop.echo", b"x")
 
 
-def test_an_address_that_nobody_can_call_is_refused_without_one_to_advertise():
+def test_an_address_that_callers_cannot_reach_is_refused_without_one_to_advertise():
     for host in ("0.0.0.0", "::"):
         with pytest.raises(InvalidInput, match="advertise"):
             ListenAt(host=host)

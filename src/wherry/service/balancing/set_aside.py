@@ -141,7 +141,7 @@ class SetAside:
         if self._fastest is None:
             self.speeds.ended(instance_id, now, seconds, ok)
         if ok is None:
-            self._said_nothing(instance_id, now)
+            self._ended_unknown(instance_id, now)
         elif not ok:
             self._failed(instance_id, now)
         elif instance_id in self._failing:
@@ -188,7 +188,7 @@ class SetAside:
         self._aside[instance_id] = state
         self._sort()
 
-    def _said_nothing(self, instance_id: str, now: float) -> None:
+    def _ended_unknown(self, instance_id: str, now: float) -> None:
         """Let another call probe an instance, after the pause, if this one was to."""
         state = self._aside.get(instance_id)
         if state is not None and state.probed:

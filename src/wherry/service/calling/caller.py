@@ -27,7 +27,7 @@ from wherry.service.calling.call_ids import CallIds
 from wherry.service.calling.link import CallerLink
 from wherry.service.calling.own_token import OwnToken
 from wherry.service.calling.pool import LinkPool
-from wherry.service.calling.targets import Kinds, Targets
+from wherry.service.calling.targets import CalledMethods, Kinds
 from wherry.service.calling.verdict import fault_of, verdict_of
 from wherry.service.outcomes import (
     ELSEWHERE,
@@ -86,7 +86,7 @@ class ServiceCaller:
         self.is_closing = False
         self._token = None if token is None else OwnToken(token)
         self.pool = LinkPool(tls=tls, token=(lambda: self._token.last if self._token is not None else ""))
-        self.targets = Targets(roster, balancer)
+        self.targets = CalledMethods(roster, balancer)
         self._closed = asyncio.Event()
         self._for_first: dict[asyncio.Event, None] = {}
         """Calls that wait for the first instance of their service."""

@@ -23,7 +23,7 @@ TARGETS_MAX: Final = 10_000
 Kinds = str | Mapping[str, str | Balancer]
 
 
-class Targets(dict[str, CalledMethod]):
+class CalledMethods(dict[str, CalledMethod]):
     """Methods by name; a dict, so that the next call of one is found by a single look."""
 
     def __init__(self, roster: Roster, kinds: Kinds) -> None:

@@ -276,7 +276,7 @@ class ProviderConnection(FairProtocol):
             self._is_cut_off = True
             self._transport.close()
 
-    def abandon(self, what: str, why: str) -> None:
+    def abort_since(self, what: str, why: str) -> None:
         """Close the connection of a caller that reads nothing, so that it cannot be told why."""
         if not self._is_cut_off:
             self._is_cut_off = True
@@ -303,7 +303,7 @@ class ProviderConnection(FairProtocol):
         """End a connection that does not read, or sends nothing; called about once a second."""
         now = self._loop.time()
         if self._paused_since is not None and now - self._paused_since > WRITE_S:
-            self.abandon("read", f"nothing read for {WRITE_S:g} s")
+            self.abort_since("read", f"nothing read for {WRITE_S:g} s")
         elif self._is_heard or self.is_stopped:
             self._is_heard, self._silent_since = False, now
         elif now - self._silent_since > (SILENT_S if self._has_sent else HELLO_S):

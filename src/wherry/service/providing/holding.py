@@ -24,7 +24,7 @@ ALL_RESULTS_BYTES_MAX: Final = 256 << 20
 _log = logging.getLogger("wherry.service")
 
 
-class Holding:
+class HeldBytes:
     """The memory that connections hold, and which were cut off and why."""
 
     def __init__(self) -> None:
@@ -43,16 +43,16 @@ class Holding:
         self.partial_bytes += change
         if self.partial_bytes > PARTIAL_BYTES_MAX:
             most = max(self.connections, key=lambda each: each.partial_bytes)
-            most.abandon("frames", f"{most.partial_bytes} bytes of an incomplete frame, and memory is short")
+            most.abort_since("frames", f"{most.partial_bytes} bytes of an incomplete frame, and memory is short")
 
     def check_results(self, one: ProviderConnection) -> None:
         """Cut off a caller that reads too little of what it was sent, or the worst of all."""
         held = one.held_bytes
         if held > RESULTS_BYTES_MAX:
-            one.abandon("results", f"{held} bytes of results are not read")
+            one.abort_since("results", f"{held} bytes of results are not read")
         elif sum(each.held_bytes for each in self.connections) > ALL_RESULTS_BYTES_MAX:
             most = max(self.connections, key=lambda each: each.held_bytes)
-            most.abandon("results", f"{most.held_bytes} bytes of results are not read, and memory is short")
+            most.abort_since("results", f"{most.held_bytes} bytes of results are not read, and memory is short")
 
     def note_cut_off(self, peer: str, what: str, why: str) -> None:
         """Record a caller that was cut off."""

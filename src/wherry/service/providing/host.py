@@ -21,7 +21,7 @@ from wherry.model.errors import InvalidInput, Unauthorized, WherryError
 from wherry.service.current import CURRENT
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.endings import Endings, OnLost
-from wherry.service.providing.holding import Holding
+from wherry.service.providing.holding import HeldBytes
 from wherry.service.providing.repeating import Repeating
 from wherry.service.providing.rights import Authorize, Rights
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService, full_text
@@ -48,7 +48,7 @@ class Host:
     ) -> None:
         self.instance_id = instance_id
         self.services: dict[str, ProvidedService] = {}
-        self.holding = Holding()
+        self.holding = HeldBytes()
         self.connections = self.holding.connections
         self.cut_offs = self.holding.cut_offs
         self.unknown = 0
