@@ -245,17 +245,17 @@ def may_be_message_fault(fault: BaseException | None) -> bool:
     return isinstance(fault, Exception) and not isinstance(fault, NOT_MESSAGE_FAULTS)
 
 
-def error_text(fault: BaseException) -> str:
+def error_text(fault: BaseException, chars_max: int = ERROR_CHARS_MAX) -> str:
     """Return the text that is stored with a failed delivery: the class of the exception and its message.
 
     Of an exception group, returns the text of each member: the group's own text has only their number.
     """
     if isinstance(fault, BaseExceptionGroup):
-        text = "; ".join(error_text(each) for each in fault.exceptions)
+        text = "; ".join(error_text(each, chars_max) for each in fault.exceptions)
     else:
         try:
             words = str(fault)
         except Exception:  # a foreign class may fail in `__str__`
             words = "(its text is not available)"
         text = f"{type(fault).__name__}: {words}" if words else type(fault).__name__
-    return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]
+    return text.encode("utf-8", "replace").decode()[:chars_max]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Protocol
 
+from wherry.service.outcomes import CallOutcome
 from wherry.wire.native.codec.invokes import CallContext
 
 
@@ -14,7 +15,9 @@ class CurrentCall(Protocol):
     caller: str
     """The name of the caller, where tokens are checked."""
     due: float
-    """When the answer is due, by the clock of the loop; 0 for no deadline."""
+    """When the answer is due, by `time.monotonic`; 0 for no deadline."""
+    outcome: CallOutcome | None
+    """How it ended; None while the method may still answer it."""
 
     @property
     def name(self) -> str:

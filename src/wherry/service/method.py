@@ -82,8 +82,10 @@ def _types(name: str, function: Function) -> tuple[Any, Any]:
     except (NameError, TypeError) as fault:
         raise InvalidInput(f"{name}: annotations", str(fault), "types that can be found where it is declared") from None
     parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) > 1 or any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
-        raise InvalidInput(f"{name}: parameters", [each.name for each in parameters], "one parameter, or none")
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if len(parameters) > 1 or any(each.kind not in by_place for each in parameters):
+        names = [each.name for each in parameters]
+        raise InvalidInput(f"{name}: parameters", names, "one parameter that can be given by place, or none")
     argument: Any = None
     if parameters:
         if parameters[0].name not in hints:

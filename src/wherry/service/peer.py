@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -13,11 +14,13 @@ from wherry.mesh.opening import open_registry
 from wherry.mesh.registry import Registry, Roster
 from wherry.model import check
 from wherry.model.errors import Closed, LimitReached
-from wherry.service.calling.caller import TIMEOUT_S, Kinds, ServiceCaller
+from wherry.service.balancing.kinds import check_kinds
+from wherry.service.calling.caller import TIMEOUT_S, ServiceCaller
+from wherry.service.calling.targets import Kinds
 from wherry.service.current import CURRENT
 from wherry.service.losses import Losses
 from wherry.service.providing.host import Host
-from wherry.service.providing.provider import ListenAt, Provider
+from wherry.service.providing.provider import ENDING_S, ListenAt, Provider
 from wherry.service.service import Service
 from wherry.service.trust import Trust, authorizing
 from wherry.wire.native.codec.invokes import CallContext
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from wherry.service.providing.running import ProvidedCall
 
 DRAIN_S: Final = 10.0
-"""How long calls under way may take when a peer closes."""
+"""How long the close of a peer takes at most; calls under way have 8 s of it."""
 
 STARTED_MAX: Final = 65_536
 """Calls that were started and have not ended; one more is refused."""
@@ -111,6 +114,7 @@ class Peer:
         losses: Losses,
         labels: dict[str, str],
     ) -> None:
+        check_kinds(balancer)
         own = next((each.registry for each in provides if each.registry is not None), None)
         kept = next((each.lost for each in provides if each.lost is not None), None)
         self._lost = losses.log if losses.log is not None else kept
@@ -124,6 +128,8 @@ class Peer:
         self._provider: Provider | None = None
         self._keeping: Keeping | None = None
         self._started: set[asyncio.Task[Any]] = set()
+        self._close_by = 0.0
+        """When the close has to be over; 0 before it began."""
 
     async def __aenter__(self) -> Peer:
         try:
@@ -158,7 +164,7 @@ class Peer:
             host = Host(self.instance_id, authorize=authorize, on_lost=self._on_provided_lost())
             announced = self._registry if can_announce else None
             self._provider = provider = Provider(host, self._provides, announced, self._labels)
-            self._stack.push_async_callback(provider.close, DRAIN_S)
+            self._stack.push_async_callback(self._close_provider, provider)
             await provider.start(self._listen)
         self._caller = caller = ServiceCaller(
             self._registry.roster if self._registry is not None else self._own_roster(),
@@ -233,9 +239,9 @@ class Peer:
         if caller is None:
             raise Closed("the peer is not open: use it with `async with`")
         current = CURRENT.get(None)
-        if current is not None:
+        if current is not None and current.outcome is None:  # a task that outlives its call has its own deadlines
             if current.due:
-                left_s = current.due - asyncio.get_running_loop().time()
+                left_s = current.due - time.monotonic()
                 timeout_s = max(0.001, min(timeout_s, left_s))
             if context is None and (found := current.context()).traceparent is not None:
                 context = CallContext(traceparent=found.traceparent, tracestate=found.tracestate)
@@ -304,10 +310,11 @@ class Peer:
             await self._provider.drain(within_s)
 
     async def close(self) -> None:
-        """Drain, end the calls that were started, and close all connections."""
+        """Drain, end all calls, and close all connections, within 10 s; once closed, it does nothing."""
+        self._close_by = self._close_by or time.monotonic() + DRAIN_S
         if self._keeping is not None:
             await self._keeping.stop()
-        await self.drain()
+        await self.drain(max(0.0, self._close_by - time.monotonic() - ENDING_S))
         if self._caller is not None:
             self._caller.is_closing = True
         for task in list(self._started):
@@ -315,6 +322,10 @@ class Peer:
         await asyncio.gather(*self._started, return_exceptions=True)
         await self._stack.aclose()
         self._caller = None
+
+    async def _close_provider(self, provider: Provider) -> None:
+        left_s = self._close_by - time.monotonic() if self._close_by else DRAIN_S
+        await provider.close(max(0.0, left_s))
 
 
 def _call_back(done: asyncio.Task[Any], callback: Callback) -> None:

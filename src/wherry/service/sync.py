@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from wherry.client.sync.portal import Portal, waits
+from wherry.model.errors import Closed
 from wherry.service.peer import Callback, Peer, peer
 
 
@@ -66,16 +68,21 @@ class SyncPeer:
             except Exception as fault:
                 ended.set_exception(fault)
                 return
-            ended.add_done_callback(lambda done: self.portal.soon(task.cancel) if done.cancelled() else None)
+            ended.add_done_callback(lambda done: self._cancel(task) if done.cancelled() else None)
             task.add_done_callback(lambda done: _copy(done, ended))
 
         self.portal.soon(begin)
         return ended
 
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        with suppress(Closed):  # then it is cancelled anyway
+            self.portal.soon(task.cancel)
+
     def close(self) -> None:
-        """Drain and close."""
+        """Drain and close; once closed, it does nothing."""
         try:
-            self.portal.run(self.other.close())
+            with suppress(Closed):  # another thread closes it, or has
+                self.portal.run(self.other.close())
         finally:
             self.portal.close()
 

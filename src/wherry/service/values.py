@@ -30,11 +30,11 @@ class ValueCodec:
         self._msgpack: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any if self.is_bytes else kind)
         self._json: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any if self.is_bytes else kind)
 
-    def decode(self, body: bytes, flags: int) -> Any:
-        """Return a value of the type; raise `InvalidInput` that names the field."""
+    def decode(self, body: bytes, flags: int, field: str = "argument") -> Any:
+        """Return a value of the type; raise `InvalidInput` that names the field within it, or `field` itself."""
         if self.is_bytes:
             if flags & (Flag.MSGPACK | Flag.JSON):
-                raise InvalidInput("argument", "an encoded value", "bytes as they are")
+                raise InvalidInput(field, "an encoded value", "bytes as they are")
             return body
         try:
             if flags & Flag.MSGPACK:
@@ -42,10 +42,10 @@ class ValueCodec:
             if flags & Flag.JSON:
                 return self._json.decode(body)
         except msgspec.ValidationError as fault:
-            raise invalid(fault, body, flags) from None
+            raise invalid(fault, body, flags, field) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-            raise InvalidInput("argument", body[:80], f"a whole value ({fault})") from None
-        raise InvalidInput("argument", "bytes", f"a value of type {type_name(self.kind)}")
+            raise InvalidInput(field, body[:80], f"a whole value ({fault})") from None
+        raise InvalidInput(field, "bytes", f"a value of type {type_name(self.kind)}")
 
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the type; None for bytes, or where msgspec knows none."""
@@ -100,10 +100,10 @@ def decode_plain(body: bytes, flags: int) -> Any:
     return body
 
 
-def invalid(fault: msgspec.ValidationError, body: bytes, flags: int) -> InvalidInput:
+def invalid(fault: msgspec.ValidationError, body: bytes, flags: int, field: str = "argument") -> InvalidInput:
     """Return a fault of msgspec as bad input: the field by its path, the value given, and what is allowed."""
     what, _, place = str(fault).partition(" - at `$")
-    path = place.rstrip("`").lstrip(".") or "argument"
+    path = place.rstrip("`").lstrip(".") or field
     given: Any = None
     try:
         given = decode_plain(body, flags)
@@ -120,10 +120,14 @@ def type_name(kind: Any) -> str:
     return getattr(kind, "__name__", None) or str(kind)
 
 
-@lru_cache(maxsize=1024)
 def codec_of(kind: Any) -> ValueCodec:
     """Return the codec of a type."""
     try:
-        return ValueCodec(kind)
+        return _codec_of(kind)
     except (TypeError, ValueError) as fault:
         raise InvalidInput("returns", type_name(kind), f"a type that msgspec can decode ({fault})") from None
+
+
+@lru_cache(maxsize=1024)
+def _codec_of(kind: Any) -> ValueCodec:
+    return ValueCodec(kind)

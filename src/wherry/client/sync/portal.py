@@ -6,12 +6,20 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from concurrent.futures import CancelledError
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+from wherry.model.errors import Closed
 
 try:
     import uvloop as loops
 except ImportError:  # there is none for Windows
     loops = asyncio  # type: ignore[misc]
+
+END_S: Final = 2.0
+"""How long tasks may take to end after they are cancelled."""
+
+CLOSED: Final = "the sync client is closed"
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -25,6 +33,8 @@ class Portal:
     def __init__(self) -> None:
         self._loop = loops.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wherry client", daemon=True)
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -32,27 +42,51 @@ class Portal:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the sync client was called on its own event loop: use the async one there")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise Closed(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            if self._is_closed:
+                raise Closed(CLOSED) from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     def soon(self, call: Callable[..., object], *arguments: object) -> None:
         """Have a function called on the loop."""
-        self._loop.call_soon_threadsafe(call, *arguments)
+        with self._lock:
+            if self._is_closed:
+                raise Closed(CLOSED)
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Have a function called on the loop after so many seconds."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
+        self.soon(self._loop.call_later, seconds, call)
 
     def close(self) -> None:
-        """End the loop and its thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        """End what runs on the loop, the loop and its thread; work that comes afterwards is refused."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Cancel all tasks, so that nobody waits for one for ever, and stop the loop."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=END_S)
+        await asyncio.sleep(0)  # what tasks call when they are done
+        self._loop.stop()
 
 
 class Blocking(Protocol[A_co]):

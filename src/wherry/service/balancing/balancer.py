@@ -40,7 +40,7 @@ class Balancer(Protocol):
     def began(self, instance_id: str, now: float) -> None:
         """Note that a call is sent to this instance."""
 
-    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> None:
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool | None) -> None:
         """Note that a call ended.
 
         Parameters
@@ -53,7 +53,8 @@ class Balancer(Protocol):
             How long the call took: `now` less the `now` of its `began`.
         ok
             False if the instance is to blame: it could not be reached, gave no answer in time, or refused. An error
-            that the method itself answered is an answer.
+            that the method itself answered is an answer. None if the call says nothing of the instance: its caller
+            gave it up, or it was refused for its method alone; then `seconds` is a lower bound.
         """
 
 

@@ -67,7 +67,7 @@ class Fastest:
                 speed.seconds(now, self.speeds.typical())
             self._weights.set(at, _weight(speed.mean, speed.under_way))
 
-    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> None:
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool | None) -> None:
         """See `Balancer`."""
         speed = self.speeds.ended(instance_id, now, seconds, ok)
         at = self._at.get(instance_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from wherry.model import check
 from wherry.service.balancing.balancer import Balancer
@@ -12,6 +12,13 @@ from wherry.service.balancing.set_aside import SetAside
 from wherry.service.balancing.sticky import Sticky
 
 KINDS: dict[str, Callable[[], Balancer]] = {"round-robin": RoundRobin, "fastest": Fastest, "sticky": Sticky}
+
+
+def check_kinds(kinds: str | Mapping[str, str | Balancer]) -> None:
+    """Raise `InvalidInput` for the name of a balancer that there is none of."""
+    for kind in (kinds,) if isinstance(kinds, str) else kinds.values():
+        if isinstance(kind, str):
+            check.one_of("balancer", kind, KINDS)
 
 
 def balancer_of(kind: str | Balancer) -> SetAside:

@@ -33,7 +33,7 @@ class RoundRobin:
     def began(self, instance_id: str, now: float) -> None:
         """See `Balancer`."""
 
-    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> None:
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool | None) -> None:
         """See `Balancer`."""
 
     def _follow(self, instances: tuple[Instance, ...], chance: float) -> None:

@@ -10,11 +10,14 @@ session away from an instance that is in use.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
 from wherry.mesh.instance import Instance
 from wherry.service.balancing.balancer import Balancer, check_instances
 from wherry.service.balancing.fastest import Fastest
+from wherry.service.balancing.round_robin import RoundRobin
 from wherry.service.balancing.speeds import InstanceStatistics, Speeds
 
 FAILURES_IN_A_ROW = 3
@@ -23,6 +26,9 @@ PAUSE_S = 0.5
 """Before the first probe; doubled with each failure from then on."""
 
 PAUSE_S_MAX = 30.0
+
+DRAWS_MAX = 16
+"""Of the balancer, for an instance that is not among those to be left out; then any of the others is taken."""
 
 PROBE_S_MAX = 60.0
 """A probe whose end was not reported by then counts as lost, and another one is sent."""
@@ -65,13 +71,26 @@ class SetAside:
         """See `Balancer`."""
         return self._balancer.sticky
 
-    def choose(self, instances: tuple[Instance, ...], *, session: str | None, chance: float, now: float) -> Instance:
-        """See `Balancer`."""
+    def for_method(self) -> Balancer | None:
+        """Return the turns of one method, where instances take turns: methods that alternate would share theirs."""
+        return RoundRobin() if type(self._balancer) is RoundRobin else None
+
+    def choose(
+        self,
+        instances: tuple[Instance, ...],
+        *,
+        session: str | None,
+        chance: float,
+        now: float,
+        turns: Balancer | None = None,
+    ) -> Instance:
+        """See `Balancer`; `turns` is what `for_method` returned."""
+        balancer = self._balancer if turns is None else turns
         if instances is not self._instances or not instances:
             self._follow(instances)
         self._chance = chance
         if not self._aside:
-            return self._balancer.choose(instances, session=session, chance=chance, now=now)
+            return balancer.choose(instances, session=session, chance=chance, now=now)
         if self._balancer.sticky and session is not None:
             return self._of_session(session, chance, now)
         if now >= self._due:
@@ -80,7 +99,35 @@ class SetAside:
                     return each
         if not self._in_use:
             return min(instances, key=lambda each: (self._aside[each.id].failures, self._aside[each.id].due))
-        return self._balancer.choose(self._in_use, session=session, chance=chance, now=now)
+        return balancer.choose(self._in_use, session=session, chance=chance, now=now)
+
+    def choose_other(
+        self,
+        without: Container[str],
+        *,
+        session: str | None,
+        chance: float,
+        now: float,
+        turns: Balancer | None = None,
+    ) -> Instance | None:
+        """Return an instance that is not in `without`, one in use if there is one; None without any.
+
+        Among the instances of the last `choose`.
+        """
+        found = tuple(each for each in self._in_use if each.id not in without)
+        if not found:
+            found = tuple(each for each in self._instances if each.id not in without)
+            return found[int(chance * len(found))] if found else None
+        balancer = self._balancer if turns is None else turns
+        if balancer.sticky:
+            return balancer.choose(found, session=session, chance=chance, now=now)
+        # From all in use, so that the balancer keeps what it knows of them.
+        for _ in range(DRAWS_MAX):
+            drawn = balancer.choose(self._in_use, session=session, chance=chance, now=now)
+            if drawn.id not in without:
+                return drawn
+            chance = (chance * 7.0 + 0.381966) % 1.0
+        return found[int(chance * len(found))]
 
     def began(self, instance_id: str, now: float) -> None:
         """See `Balancer`."""
@@ -88,12 +135,14 @@ class SetAside:
         if self._fastest is None:
             self.speeds.began(instance_id, now)
 
-    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> None:
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool | None) -> None:
         """See `Balancer`."""
         self._balancer.ended(instance_id, now, seconds, ok)
         if self._fastest is None:
             self.speeds.ended(instance_id, now, seconds, ok)
-        if not ok:
+        if ok is None:
+            self._ended_unknown(instance_id, now)
+        elif not ok:
             self._failed(instance_id, now)
         elif instance_id in self._failing:
             del self._failing[instance_id]
@@ -138,6 +187,14 @@ class SetAside:
         state.due = now + pause * (0.5 + 0.5 * self._chance)
         self._aside[instance_id] = state
         self._sort()
+
+    def _ended_unknown(self, instance_id: str, now: float) -> None:
+        """Let another call probe an instance, after the pause, if this one was to."""
+        state = self._aside.get(instance_id)
+        if state is not None and state.probed:
+            state.probed = False
+            state.due = now + PAUSE_S
+            self._due = min(each.due for each in self._aside.values())
 
     def _follow(self, instances: tuple[Instance, ...]) -> None:
         check_instances(instances)

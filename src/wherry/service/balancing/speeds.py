@@ -97,14 +97,21 @@ class Speeds:
         speed.began_sum += now
         return speed
 
-    def ended(self, instance_id: str, now: float, seconds: float, ok: bool) -> Speed | None:
-        """Note that a call ended; one that no `began` came before, or whose instance was dropped, counts as nothing."""
+    def ended(self, instance_id: str, now: float, seconds: float, ok: bool | None) -> Speed | None:
+        """Note that a call ended; one that no `began` came before, or whose instance was dropped, counts as nothing.
+
+        `ok` is None for a call that says nothing but that an answer takes longer, perhaps.
+        """
         speed = self._speeds.get(instance_id)
         if speed is None or not speed.under_way:
             return None
         speed.calls += 1
         speed.under_way -= 1
         speed.began_sum = speed.began_sum - (now - seconds) if speed.under_way else 0.0
+        if ok is None:
+            if seconds > self.seconds(instance_id, now):
+                speed.add(now, seconds)
+            return speed
         if not ok:
             speed.failed += 1
             seconds = max(seconds, self.typical())  # to refuse quickly is not to be fast

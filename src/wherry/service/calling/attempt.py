@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
+from typing import Final
 
+from wherry.model.errors import InvalidInput
+from wherry.service.balancing.retries import Retries
 from wherry.service.balancing.set_aside import SetAside
 from wherry.service.statistics import CallStatistics
-from wherry.wire.native.codec.invokes import CallContext
+from wherry.wire.native.codec.faults import WireFault
+from wherry.wire.native.codec.invokes import CallContext, encode_context
+
+REFUSING_MAX: Final = 10_000
+"""Instances that are remembered as refusing one method."""
 
 
 class CalledMethod:
     """A method, as callers name it."""
 
-    __slots__ = ("answered", "balancer", "method", "name", "service", "statistics")
+    __slots__ = ("answered", "balancer", "method", "name", "refusing", "retries", "service", "statistics", "turns")
 
-    def __init__(self, name: str, service: str, balancer: SetAside) -> None:
-        self.name, self.service, self.balancer = name, service, balancer
+    def __init__(self, name: str, service: str, balancer: SetAside, retries: Retries) -> None:
+        self.name, self.service, self.balancer, self.retries = name, service, balancer, retries
+        self.turns = balancer.for_method()
+        self.refusing: dict[str, float] = {}
+        """Instances that refused this method alone, each with the time until which it gets no calls of it."""
         self.method = name.encode()
         self.answered = 0
         self.statistics = CallStatistics()
         """Of the calls that had no result."""
+
+    def refused_by(self, instance_id: str, until: float) -> None:
+        """Note an instance that refuses this method, and perhaps no other one."""
+        if len(self.refusing) >= REFUSING_MAX:
+            self.refusing.clear()
+        self.refusing[instance_id] = until
+
+    def left_out(self, tried: list[str], now: float) -> Container[str]:
+        """Return the instances that are not to be chosen: those tried, and those that refuse this method now."""
+        refusing = self.refusing
+        for each in [each for each, until in refusing.items() if until <= now]:
+            del refusing[each]
+        return refusing if not tried else {*refusing, *tried}
 
 
 class CallAttempt:
@@ -29,6 +53,7 @@ class CallAttempt:
         "argument",
         "context",
         "deadline",
+        "encoded",
         "flags",
         "has_new_token",
         "idempotent",
@@ -54,6 +79,8 @@ class CallAttempt:
     ) -> None:
         self.target, self.argument, self.flags = target, argument, flags
         self.timeout_s, self.session, self.context, self.idempotent = timeout_s, session, context, idempotent
+        self.encoded = b"" if context is None else _encoded(context)
+        """The context, as it is sent."""
         self.resend = resend
         """None for a call that the log of lost calls sends: it is kept already."""
         self.has_new_token = False
@@ -68,3 +95,12 @@ class CallAttempt:
     def left_s(self) -> float:
         """Return the time until its deadline."""
         return max(0.001, self.deadline - time.monotonic())
+
+
+def _encoded(context: CallContext) -> bytes:
+    try:
+        return encode_context(context)
+    except WireFault as fault:
+        raise InvalidInput("context", fault.given, fault.allowed) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as fault:
+        raise InvalidInput("context", type(context).__name__, f"a CallContext of texts ({fault})") from None

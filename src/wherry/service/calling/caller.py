@@ -12,41 +12,36 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from random import random
 from typing import Any, Final
 
 from wherry.client.link.credential import KeyOrSource
 from wherry.mesh.instance import Instance
 from wherry.mesh.registry import Roster
-from wherry.model.errors import InvalidInput, Unavailable, WherryError
+from wherry.model.errors import Closed, InvalidInput, Unavailable, WherryError
 from wherry.service import values
-from wherry.service.balancing.balancer import Balancer
-from wherry.service.balancing.kinds import balancer_of
-from wherry.service.balancing.retries import Retries
 from wherry.service.balancing.set_aside import SetAside
-from wherry.service.calling.attempt import CallAttempt, CalledMethod
+from wherry.service.calling.attempt import CallAttempt
 from wherry.service.calling.call_ids import CallIds
 from wherry.service.calling.link import CallerLink
 from wherry.service.calling.own_token import OwnToken
 from wherry.service.calling.pool import LinkPool
+from wherry.service.calling.targets import CalledMethods, Kinds
+from wherry.service.calling.verdict import fault_of, verdict_of
 from wherry.service.outcomes import (
     ELSEWHERE,
     CallError,
     CallOutcome,
     ConnectionLost,
-    Failed,
     RefusalCode,
     Refused,
     TimedOut,
 )
-from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
+from wherry.wire.native.codec.frames import FRAME_BYTES_MAX
 from wherry.wire.native.codec.invokes import (
-    METHOD_BYTES_MAX,
     OUTCOME,
     CallContext,
-    decode_trouble,
-    encode_context,
 )
 
 TIMEOUT_S: Final = 30.0
@@ -57,19 +52,18 @@ TIMEOUT_S_MAX: Final = 86_400.0
 ARGUMENT_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
 """Of an argument: with its method and its context it fits a frame."""
 
-OWN_FAULTS: Final = frozenset({RefusalCode.INVALID_INPUT, RefusalCode.UNAUTHORIZED, RefusalCode.FORBIDDEN})
-"""Refusals that the caller is to blame for, not the instance."""
+FAILED: Final[bool | None] = False
 
-TARGETS_MAX: Final = 10_000
-"""Methods whose names are remembered."""
+DIAL_PART: Final = 0.25
+"""The part of the time left in which a connection has to be there, where there are other instances."""
+
+DIAL_S_MAX: Final = 3.0
 
 OnLost = Callable[[CallAttempt, CallError], None]
 """Called with a call that had no result. Must not raise."""
 
 Keep = Callable[[CallAttempt, CallError], Awaitable[None]]
 """Keeps a call that had no result on disk. Must not raise."""
-
-Kinds = str | Mapping[str, str | Balancer]
 
 
 class ServiceCaller:
@@ -87,15 +81,20 @@ class ServiceCaller:
         settles_s: float = 0.0,
     ) -> None:
         self._settled_at = time.monotonic() + settles_s
-        self.roster, self._kinds, self._on_lost = roster, balancer, on_lost
+        self.roster, self._on_lost = roster, on_lost
         self._keep, self._ids = keep, CallIds()
         self.is_closing = False
         self._token = None if token is None else OwnToken(token)
         self.pool = LinkPool(tls=tls, token=(lambda: self._token.last if self._token is not None else ""))
-        self.targets: dict[str, CalledMethod] = {}
-        self.balancers: dict[str, SetAside] = {}
-        """By service."""
-        self._retries: dict[str, Retries] = {}
+        self.targets = CalledMethods(roster, balancer)
+        self._closed = asyncio.Event()
+        self._for_first: dict[asyncio.Event, None] = {}
+        """Calls that wait for the first instance of their service."""
+
+    @property
+    def balancers(self) -> dict[str, SetAside]:
+        """Return the balancers, by service."""
+        return self.targets.balancers
 
     # ---------------------------------------------------------------------------------------------------------- call
 
@@ -112,7 +111,8 @@ class ServiceCaller:
         context: CallContext | None = None,
     ) -> Any:
         """Call a method, and return its result; see `Peer.call`. `resend` is None for a call that is kept already."""
-        target = self.targets.get(name) or self._target(name)
+        target = self.targets.get(name) or self.targets.add(name)
+        codec = None if returns is None else values.codec_of(returns)
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             raise InvalidInput("timeout_s", timeout_s, f"more than 0, at most {TIMEOUT_S_MAX:g}")
         flags, body = (0, argument) if type(argument) is bytes else values.encode(argument)
@@ -123,6 +123,7 @@ class ServiceCaller:
         if session is not None or context is not None or self._keep is not None:
             context = self._ids.context(session, context, always=self._keep is not None)
         call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent, resend=resend)
+        target.retries.began()
         while True:
             try:
                 flags, result = await self._attempt(call)
@@ -136,8 +137,8 @@ class ServiceCaller:
             except WherryError as fault:
                 await self._look_again(call, fault)
         target.answered += 1
-        if returns is not None:
-            return values.codec_of(returns).decode(result, flags)
+        if codec is not None:
+            return codec.decode(result, flags, "result")
         return result if not flags else values.decode_plain(result, flags)
 
     async def _look_again(self, call: CallAttempt, fault: WherryError) -> None:
@@ -174,6 +175,8 @@ class ServiceCaller:
             await self._keep(call, fault)
 
     async def _attempt(self, call: CallAttempt) -> tuple[int, bytes]:
+        if self._closed.is_set():
+            raise Closed("the peer is closed")
         if self._token is not None:
             call.token = self._token.at_once() or await self._token.get(call.target.name, call.left_s)
         target, now = call.target, time.monotonic()
@@ -182,25 +185,24 @@ class ServiceCaller:
             instances = await self._first_instances(call, now)
             now = time.monotonic()
         instance = self._choose(call, instances, now)
-        name, is_fine = instance.id, False
+        name, is_fine = instance.id, FAILED
         link: CallerLink | None = self.pool.open.get(instance.url)
         number = 0
         try:
             if link is None or not link.is_open:
-                link = await self._connect(call, instance, now)
+                link = await self._connect(call, instance, now, len(instances) > 1)
             if self._token is not None:
                 link.note_token(call.token)
             timeout_s = max(0.001, call.deadline - time.monotonic())
-            context = encode_context(call.context) if call.context is not None else b""
-            number, future = link.invoke(target.name, target.method, call.argument, call.flags, timeout_s, context)
+            number, future = link.invoke(target.name, target.method, call.argument, call.flags, timeout_s, call.encoded)
             flags, body = await future
             if flags & OUTCOME:
-                fault = _fault(target.name, name, flags, body)
-                is_fine = not isinstance(fault, Refused) or fault.reason in OWN_FAULTS
+                fault = fault_of(target.name, link, name, flags, body)
+                is_fine = verdict_of(target, name, fault)
                 raise fault
             is_fine = True
         except asyncio.CancelledError:
-            is_fine = True  # the caller gave up: that says nothing of the instance
+            is_fine = None  # the caller gave up: that says nothing of the instance
             if link is not None and number:
                 link.cancel(number)
             raise
@@ -211,13 +213,21 @@ class ServiceCaller:
 
     def _choose(self, call: CallAttempt, instances: tuple[Instance, ...], now: float) -> Instance:
         """Return the instance for an attempt, one that the call was not sent to if there is one; report the begin."""
-        balancer = call.target.balancer
-        found = balancer.choose(instances, session=call.session, chance=random(), now=now)
-        if call.tried and found.id in call.tried:
-            found = next((each for each in instances if each.id not in call.tried), found)
+        target, session = call.target, call.session
+        balancer, turns = target.balancer, target.turns
+        found = balancer.choose(instances, session=session, chance=random(), now=now, turns=turns)
+        if call.tried or target.refusing:
+            left_out = target.left_out(call.tried, now)
+            if found.id in left_out:
+                other = balancer.choose_other(left_out, session=session, chance=random(), now=now, turns=turns)
+                found = other or self._not_tried(call, instances) or found
         call.tried.append(found.id)
         balancer.began(found.id, now)
         return found
+
+    def _not_tried(self, call: CallAttempt, instances: tuple[Instance, ...]) -> Instance | None:
+        """Return an instance that the call was not sent to, although all of them refuse its method, or None."""
+        return next((each for each in instances if each.id not in call.tried), None)
 
     async def _first_instances(self, call: CallAttempt, now: float) -> tuple[Instance, ...]:
         """Return the instances of a service of which none is known, once there is one; refuse the call if none comes.
@@ -228,24 +238,32 @@ class ServiceCaller:
         if now < until:
             service, changed = call.target.service, asyncio.Event()
             stop = self.roster.watch(lambda _: changed.set())
+            self._for_first[changed] = None
             try:
                 while not self.roster.of(service):
+                    if self._closed.is_set():
+                        raise Closed("the peer is closed")
                     changed.clear()
                     async with asyncio.timeout(until - time.monotonic()):
                         await changed.wait()
             except TimeoutError:
                 pass
             finally:
+                self._for_first.pop(changed, None)
                 stop()
             if found := self.roster.of(service):
                 return found
         text = "the registry knows no instance of this service"
         raise Refused(call.target.name, "", RefusalCode.NO_INSTANCE, text)
 
-    async def _connect(self, call: CallAttempt, instance: Instance, now: float) -> CallerLink:
+    async def _connect(self, call: CallAttempt, instance: Instance, now: float, has_others: bool) -> CallerLink:
+        left_s = call.deadline - now
+        within_s = min(left_s * DIAL_PART, DIAL_S_MAX) if has_others else left_s
         try:
-            return await self.pool.link(instance.url, call.deadline - now)
+            return await self.pool.link(instance.url, within_s)
         except TimeoutError:
+            if time.monotonic() < call.deadline and self._has_others(call):
+                raise Unavailable(f"no connection to the instance at {instance.url} within {within_s:g} s") from None
             fault = TimedOut(call.target.name, instance.id, "no connection before the deadline; it was not sent")
             fault.is_unknown = False
             raise fault from None
@@ -257,8 +275,7 @@ class ServiceCaller:
 
     async def _pause_or_raise(self, call: CallAttempt, fault: CallError) -> None:
         """Wait before a call whose outcome is unknown is sent again; raise if it may not be."""
-        retries = self._retries.setdefault(call.target.service, Retries())
-        pause_s = retries.pause(
+        pause_s = call.target.retries.pause(
             len(call.tried),
             idempotent=call.idempotent,
             untaken=False,
@@ -270,36 +287,10 @@ class ServiceCaller:
             raise fault
         await asyncio.sleep(pause_s)
 
-    # -------------------------------------------------------------------------------------------------------- targets
-
-    def _target(self, name: str) -> CalledMethod:
-        if not isinstance(name, str) or not name.isascii() or len(name) > METHOD_BYTES_MAX:
-            raise InvalidInput("method", name, f"a service and a method, as billing.total: at most {METHOD_BYTES_MAX}")
-        service, dot, method = name.partition(".")
-        if not dot or not service or not method or "." in method:
-            raise InvalidInput("method", name, "a service and a method, as billing.total")
-        balancer = self.balancers.get(service)
-        if balancer is None:
-            kind = self._kinds if isinstance(self._kinds, str) else self._kinds.get(service, "round-robin")
-            balancer = self.balancers[service] = balancer_of(kind)
-        if len(self.targets) >= TARGETS_MAX:
-            self.targets.clear()
-        target = self.targets[name] = CalledMethod(name, service, balancer)
-        return target
-
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end all calls."""
+        self.is_closing = True
+        self._closed.set()
+        for changed in self._for_first:
+            changed.set()
         await self.pool.close()
-
-
-def _fault(name: str, instance: str, flags: int, body: bytes) -> CallError:
-    trouble = decode_trouble(body)
-    if flags & Flag.FAILED:
-        return Failed(name, instance, trouble.kind, trouble.text)
-    try:
-        reason = RefusalCode(trouble.code)
-    except ValueError:  # of a newer version
-        reason = RefusalCode.NO_METHOD
-    return Refused(
-        name, instance, reason, trouble.text, field=trouble.field, given=trouble.given, allowed=trouble.allowed
-    )

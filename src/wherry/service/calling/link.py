@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from wherry.service.outcomes import CallError, ConnectionLost, TimedOut
+from wherry.service.outcomes import ConnectionLost, TimedOut
 from wherry.wire.native.codec.documents import GoodbyeDocument, decode_document
 from wherry.wire.native.codec.faults import WireFault
 from wherry.wire.native.codec.frames import NUMBER_MAX, Kind, encode_frame
@@ -30,7 +30,7 @@ from wherry.wire.native.codec.invokes import (
 from wherry.wire.native.codec.reader import FrameReader
 
 CALLS_MAX: Final = 16_384
-"""Calls under way over one connection; one more is refused."""
+"""Calls under way over one connection; one more waits for room."""
 
 TURN_FRAMES_MAX: Final = 32
 """Frames of one turn that are written before its end, so that the provider begins while the caller goes on."""
@@ -44,8 +44,7 @@ PING_AFTER_S: Final = 2.0
 SILENT_S: Final = 10.0
 """After this time without a byte, although asked, the connection is given up."""
 
-CallResult: TypeAlias = tuple[int, bytes]
-"""The flags and the body of a RESULT."""
+CallResult: TypeAlias = tuple[int, bytes]  # the flags and the body of a RESULT
 
 Pending: TypeAlias = "tuple[asyncio.Future[CallResult], float, str]"
 """A call under way: its future, when it is due by the clock of the loop, and its method."""
@@ -68,14 +67,22 @@ class CallerLink(asyncio.Protocol):
         self._unseen = 0
         """Results that were read, and not reported to the provider yet."""
         self._sweeping: asyncio.TimerHandle | None = None
-        self._heard_at = self.used_at = self._loop.time()
+        self.used_at = self._loop.time()
+        self._owed_since = 0.0
+        """Since when the instance has sent no byte, although one is owed: for a call or a PING; 0 if none is."""
         self._asked_at = 0.0
+        self.is_heard = False
+        """Whether a whole frame of the protocol has come."""
         self.is_leaving = False
         """Whether the instance sent GOODBYE: it accepts no new calls."""
         self.is_closed = False
+        self.why = ""
+        """Why it is closed."""
+        self.is_at_fault = False
+        """Whether it ended before a frame came, or since the instance broke the protocol."""
         self._is_paused = False
         """Whether the socket has not taken what was written."""
-        self._for_room: list[asyncio.Future[None]] = []
+        self._for_room: dict[asyncio.Future[None], None] = {}
         transport.set_protocol(self)
         if transport.is_closing():  # the protocol before this one was told
             self._loop.call_soon(self.connection_lost, None)
@@ -105,10 +112,13 @@ class CallerLink(asyncio.Protocol):
         )
         self._last = number
         loop = self._loop
+        now = loop.time()
         future: asyncio.Future[CallResult] = loop.create_future()
-        self._pending[number] = future, loop.time() + timeout_s, name
+        self._pending[number] = future, now + timeout_s, name
+        if not self._owed_since:
+            self._owed_since = now
         if self._sweeping is None:
-            self._begin_sweeping()
+            self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         turn = self._turn
         if not turn:
             loop.call_soon(self._flush)
@@ -121,12 +131,14 @@ class CallerLink(asyncio.Protocol):
         """Wait until a call may be sent, or none ever may."""
         while (self._is_paused or len(self._pending) >= CALLS_MAX) and not (self.is_closed or self.is_leaving):
             waiter = self._loop.create_future()
-            self._for_room.append(waiter)
-            await waiter
+            self._for_room[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._for_room.pop(waiter, None)
 
     def _has_room(self) -> None:
-        waiting, self._for_room = self._for_room, []
-        for waiter in waiting:
+        for waiter in self._for_room:
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -191,19 +203,21 @@ class CallerLink(asyncio.Protocol):
                 if found is not None and not found[0].done():
                     found[0].set_result((flags, body))
         except (WireFault, struct_error) as fault:
-            self.end(f"the instance broke the protocol: {fault}")
+            self.broke(fault)
             return
         self._unseen += seen
-        self._heard_at = self._loop.time()
-        if self._for_room:
-            self._has_room()
+        if seen:
+            self.is_heard = True
+        self._owed_since = self._loop.time() if pending else 0.0
+        self._has_room()
         if self._reader.fault is not None:
-            self.end(f"the instance broke the protocol: {self._reader.fault}")
+            self.broke(self._reader.fault)
         elif self.is_leaving and not pending:
             self._flush()
             self._transport.close()
 
     def _other(self, kind: int, number: int, body: bytes) -> None:
+        self.is_heard = True
         if kind == Kind.PING:
             self._send(encode_frame(Kind.PONG, number))
         elif kind == Kind.GOODBYE:
@@ -215,11 +229,6 @@ class CallerLink(asyncio.Protocol):
 
     # ---------------------------------------------------------------------------------------------------------- time
 
-    def _begin_sweeping(self) -> None:
-        # Silence counts from the first call on.
-        self._heard_at = self._loop.time()
-        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
-
     def _sweep(self) -> None:
         """End calls whose deadline has passed; report what was read, if no call has done that."""
         now = self._loop.time()
@@ -230,7 +239,7 @@ class CallerLink(asyncio.Protocol):
                     TimedOut(name, self.instance, "no answer before the deadline; whether it was run is unknown")
                 )
             self._send(encode_frame(Kind.CANCEL, number))
-        self._listen(now)
+        self.listen(now)
         if self._unseen and not self._turn:
             self._flush()
         self._sweeping = None
@@ -243,12 +252,17 @@ class CallerLink(asyncio.Protocol):
             self._flush()
             self._transport.close()
 
-    def _listen(self, now: float) -> None:
-        """Ask an instance that sends nothing for a sign of life; give it up if it sends none."""
-        silent = now - self._heard_at
-        if self._pending and silent > SILENT_S:
+    def listen(self, now: float) -> None:
+        """Ask an instance that owes an answer for a sign of life; give it up if it sends none.
+
+        The pool calls it too: so calls that all end before an answer do not hide that the connection is dead.
+        """
+        if not self._owed_since or self.is_closed:
+            return
+        silent = now - self._owed_since
+        if silent > SILENT_S and self._asked_at > self._owed_since:
             self.end(f"the instance sent nothing for {SILENT_S:g} s")
-        elif self._pending and silent > PING_AFTER_S and now - self._asked_at > PING_AFTER_S:
+        elif silent > PING_AFTER_S and now - self._asked_at > PING_AFTER_S:
             self._asked_at = now
             self._send(encode_frame(Kind.PING, 0))
 
@@ -262,21 +276,25 @@ class CallerLink(asyncio.Protocol):
         """Close the connection; calls under way get `ConnectionLost`."""
         if self.is_closed:
             return
-        self.is_closed = True
+        self.is_closed, self.why = True, why
+        self.is_at_fault = self.is_at_fault or not self.is_heard
         if self._sweeping is not None:
             self._sweeping.cancel()
         pending, self._pending = self._pending, {}
         for future, _, name in pending.values():
             if not future.done():
-                future.set_exception(self._lost(name, why))
+                future.set_exception(ConnectionLost(name, self.instance, f"{why}; whether it was run is unknown"))
         self._has_room()
         self._transport.abort()
         self._ended(self)
 
-    def _lost(self, name: str, why: str) -> CallError:
-        return ConnectionLost(name, self.instance, f"{why}; whether it was run is unknown")
+    def broke(self, fault: Exception) -> None:
+        """End the connection to an instance that broke the protocol."""
+        self.is_at_fault = True
+        self.end(f"the instance broke the protocol: {fault}")
 
     def close(self) -> None:
         """Close an idle connection, or one whose calls are given up."""
         self._flush()
+        self.is_heard = True  # so the end says nothing of the instance
         self.end("the peer was closed")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from wherry.client.link.address import Address, common_lines, trust
 from wherry.client.link.backoff import Backoff
@@ -23,10 +25,19 @@ LINKS_MAX: Final = 1_024
 IDLE_S: Final = 60.0
 """A connection without calls is closed after this time."""
 
+TEXT_CHARS_MAX: Final = 500
+"""Of why an instance refuses connections."""
+
 TICK_S: Final = 5.0
 
 FAILURES_MAX: Final = 4_096
 """Addresses that could not be reached, and are remembered."""
+
+
+class _Problem(msgspec.Struct):
+    """What is read of a problem document."""
+
+    detail: str = ""
 
 
 class _Failure:
@@ -69,7 +80,11 @@ class LinkPool:
             done, _ = await asyncio.wait({opening}, timeout=max(0.0, deadline - self._loop.time()))
             if not done:
                 raise TimeoutError
-            opening.result()
+            if opening.cancelled():
+                raise Unavailable("the peer is closed")
+            link = opening.result()
+            if link.is_closed:
+                raise Unavailable(f"the instance at {url} closed the connection at once: {link.why}")
 
     def _begin(self, url: str) -> asyncio.Task[CallerLink]:
         if self._is_closed:
@@ -88,15 +103,17 @@ class LinkPool:
         lines = common_lines(address, token)
         transport, answer = await ask_upgrade(address, trust(address, self._tls), lines, path=PATH, protocol=PROTOCOL)
         if answer is None or answer.status != SWITCHED:
-            status = "no HTTP" if answer is None else f"status {answer.status}"
+            status = "no HTTP" if answer is None else f"status {answer.status}{_problem_text(answer.body)}"
             raise Unavailable(f"{address.shown} provides no services ({status})")
         transport.pause_reading()
         link = CallerLink(transport, url, self._ended)
-        if token:
-            link.note_token(token)
+        if token is not None:
+            link.note_token(token)  # also without one, so that the first one is sent
         self._all[link] = None
         if answer.body:
             link.data_received(bytes(answer.body))
+        if link.is_closed:
+            raise Unavailable(f"{address.shown} broke the protocol at once: {link.why}")
         transport.resume_reading()
         return link
 
@@ -106,11 +123,14 @@ class LinkPool:
         if task.cancelled() or fault is not None:
             self._failed(url, fault)
             return
-        self._failures.pop(url, None)
         link = task.result()
+        if link.is_heard:
+            self._failures.pop(url, None)
         if self._is_closed:
             link.close()
-        elif not link.is_closed:
+        elif link.is_closed:
+            self._failed(url, Unavailable(link.why))
+        else:
             self.open[url] = link
             self._bound()
             if self._ticking is None:
@@ -127,6 +147,8 @@ class LinkPool:
         self._all.pop(link, None)
         if self.open.get(link.url) is link:
             del self.open[link.url]
+            if link.is_at_fault:
+                self._failed(link.url, Unavailable(f"the instance at {link.url} failed: {link.why}"))
 
     def _bound(self) -> None:
         """Close the connection that was idle longest, if there are too many."""
@@ -138,7 +160,8 @@ class LinkPool:
     def _tick(self) -> None:
         now = self._loop.time()
         for link in list(self.open.values()):
-            if not link.calls and now - link.used_at > IDLE_S:
+            link.listen(now)
+            if not link.is_closed and not link.calls and now - link.used_at > IDLE_S:
                 link.close()
         self._ticking = self._loop.call_later(TICK_S, self._tick) if self.open else None
 
@@ -152,3 +175,12 @@ class LinkPool:
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         for link in list(self._all):
             link.close()
+
+
+def _problem_text(body: Any) -> str:
+    """Return the text of a problem document, as it follows a status; empty for anything else."""
+    try:
+        found = msgspec.json.decode(bytes(body), type=_Problem)
+    except msgspec.MsgspecError:
+        return ""
+    return f": {found.detail[:TEXT_CHARS_MAX]}"

@@ -55,8 +55,17 @@ ARGUMENT_BYTES_MAX: Final = 64 << 20
 TURN_FRAMES_MAX: Final = 32
 """Results of one turn that are written before its end, so that the caller begins while the provider goes on."""
 
-PARTIAL_BYTES_MAX: Final = 64 << 20
-"""Of an incomplete frame."""
+TURN_BYTES_MAX: Final = 64 << 10
+"""A result that is longer is written at once."""
+
+HELLO_S: Final = 10.0
+"""Until the first frame of a caller."""
+
+PING_AFTER_S: Final = 30.0
+"""Without a byte from the caller it is asked for a sign of life, about once a second."""
+
+SILENT_S: Final = 60.0
+"""Without a byte, although asked, the connection is closed."""
 
 
 class ProviderConnection(FairProtocol):
@@ -74,10 +83,17 @@ class ProviderConnection(FairProtocol):
         """Of the calls under way."""
         self.unseen = Unseen(keeps_calls=host.endings.keeps_calls)
         self._turn: list[bytes] = []
-        self._reader = FrameReader("client", rules=SERVICE_RULES)
+        self._holding = host.holding
+        self._reader = FrameReader("client", rules=SERVICE_RULES, is_roomy=host.holding.is_roomy)
+        self.partial_bytes = 0
+        """Of the frame that is arriving."""
+        self._is_heard = True
+        """Whether bytes came since the last tick."""
+        self._has_sent = False
+        """Whether a frame came at all."""
         self._paused_since: float | None = None
         self._is_leaving = False
-        self._is_closed = False
+        self._is_cut_off = self._is_closed = False
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
         """Take over a connection: `rest` is what arrived after the request."""
@@ -90,6 +106,7 @@ class ProviderConnection(FairProtocol):
         hello = PeerHello(name=self._host.instance_id, calls_max=CALLS_MAX)
         transport.write(SWITCHING + encode_frame(Kind.HELLO, 0, msgspec.json.encode(hello)))
         self._host.connections[self] = None
+        self._silent_since = self._loop.time()
         if rest:
             self.handle_first(rest)
 
@@ -97,6 +114,7 @@ class ProviderConnection(FairProtocol):
 
     def data_received(self, data: bytes) -> None:
         reader, invoke = self._reader, CallKind.INVOKE
+        self._is_heard = True
         try:
             for kind, flags, number, body in reader.feed(data):
                 if kind == invoke:
@@ -104,12 +122,16 @@ class ProviderConnection(FairProtocol):
                 else:
                     self._other(kind, number, body)
         except WireFault as fault:
-            self._cut_off(str(fault))
+            self.cut_off(fault.field, str(fault))
             return
         if reader.fault is not None:
-            self._cut_off(str(reader.fault))
-        elif reader.partial_bytes > PARTIAL_BYTES_MAX:
-            self._cut_off("an incomplete frame is too large")
+            self.cut_off(reader.fault.field, str(reader.fault))
+        elif reader.partial_bytes != self.partial_bytes:
+            self._note_partial(reader.partial_bytes)
+
+    def _note_partial(self, now: int) -> None:
+        before, self.partial_bytes = self.partial_bytes, now
+        self._holding.note_partial(now - before)
 
     def space(self) -> memoryview | None:
         return self._reader.space()
@@ -119,6 +141,7 @@ class ProviderConnection(FairProtocol):
         return self._reader.reads_large
 
     def arrived(self, count: int) -> None:
+        self._is_heard = True
         try:
             for kind, flags, number, body in self._reader.arrived(count):
                 if kind == CallKind.INVOKE:
@@ -126,12 +149,17 @@ class ProviderConnection(FairProtocol):
                 else:
                     self._other(kind, number, body)
         except WireFault as fault:
-            self._cut_off(str(fault))
+            self.cut_off(fault.field, str(fault))
+        else:
+            self._note_partial(self._reader.partial_bytes)
 
     def refuse_stranger(self, why: str) -> None:
         """Do nothing: rights are checked call by call."""
 
     def _invoke(self, flags: int, number: int, body: bytes) -> None:
+        if self._is_cut_off:  # those behind it came with the same bytes
+            return
+        self._has_sent = True
         asked = decode_invoke(body)
         check_content("client", flags)
         calls = self.calls
@@ -148,6 +176,7 @@ class ProviderConnection(FairProtocol):
         self._host.begin(call)
 
     def _other(self, kind: int, number: int, body: bytes) -> None:
+        self._has_sent = True
         if kind == CallKind.SEEN:
             self.unseen.seen(decode_seen(body))
         elif kind == Kind.CANCEL:
@@ -188,16 +217,16 @@ class ProviderConnection(FairProtocol):
 
     def _sent(self, call: ProvidedCall, frame: bytes) -> None:
         self._forget(call)
-        if self._is_closed:
+        if self._is_closed or self._is_cut_off:
             return
         if not self.unseen.add(call):
-            self._cut_off(f"{self.unseen.count} results are not reported as read")
+            self.cut_off("unseen", f"{self.unseen.count} results are not reported as read")
             return
         turn = self._turn
         if not turn:
             self._loop.call_soon(self._flush)
         turn.append(frame)
-        if len(turn) >= TURN_FRAMES_MAX:
+        if len(turn) >= TURN_FRAMES_MAX or len(frame) > TURN_BYTES_MAX:
             self._flush()
         if self._is_leaving:
             self._close_if_done()
@@ -211,6 +240,13 @@ class ProviderConnection(FairProtocol):
         turn, self._turn = self._turn, []
         if turn and not self._is_closed:
             self._transport.write(turn[0] if len(turn) == 1 else b"".join(turn))
+            if self._transport.get_write_buffer_size() > WRITE_HIGH_BYTES:
+                self._holding.check_results(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes that were sent and that the caller has not read."""
+        return 0 if self._is_closed else self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
@@ -231,12 +267,21 @@ class ProviderConnection(FairProtocol):
             self._flush()
             self._transport.close()
 
-    def _cut_off(self, why: str) -> None:
-        """Close the connection of a caller that broke a rule."""
-        self._host.note_cut_off(self.peer, why)
-        self._send(encode_goodbye(why))
-        self._flush()
-        self._transport.close()
+    def cut_off(self, what: str, why: str) -> None:
+        """Close the connection of a caller that broke a rule, and tell it which."""
+        if not self._is_cut_off:
+            self._holding.note_cut_off(self.peer, what, why)
+            self._send(encode_goodbye(why))
+            self._flush()
+            self._is_cut_off = True
+            self._transport.close()
+
+    def abort_since(self, what: str, why: str) -> None:
+        """Close the connection of a caller that reads nothing, so that it cannot be told why."""
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            self._holding.note_cut_off(self.peer, what, why)
+            self._transport.abort()
 
     def eof_received(self) -> None:
         """Close: a caller that sends no more gets no more."""
@@ -245,6 +290,7 @@ class ProviderConnection(FairProtocol):
         self._is_closed = True
         self.leave_loop()
         self._host.connections.pop(self, None)
+        self._note_partial(0)
         for call in list(self.calls.values()):
             self._host.cancel(call, CallOutcome.LOST)
         self.calls.clear()
@@ -254,10 +300,16 @@ class ProviderConnection(FairProtocol):
     # --------------------------------------------------------------------------------------------------- for the server
 
     def tick(self, now: float) -> None:
-        """Cut off a caller that does not read its results; called about once a second."""
-        if self._paused_since is not None and self._loop.time() - self._paused_since > WRITE_S:
-            self._host.note_cut_off(self.peer, f"nothing read for {WRITE_S:g} s")
-            self._transport.abort()
+        """End a connection that does not read, or sends nothing; called about once a second."""
+        now = self._loop.time()
+        if self._paused_since is not None and now - self._paused_since > WRITE_S:
+            self.abort_since("read", f"nothing read for {WRITE_S:g} s")
+        elif self._is_heard or self.is_stopped:
+            self._is_heard, self._silent_since = False, now
+        elif now - self._silent_since > (SILENT_S if self._has_sent else HELLO_S):
+            self.cut_off("silent", f"nothing came for {now - self._silent_since:.0f} s")
+        elif self._has_sent and now - self._silent_since > PING_AFTER_S:
+            self._send(encode_frame(Kind.PING, 0))
 
     def finish(self) -> None:
         """Announce the end, since the server closes: calls under way are answered first."""

@@ -5,6 +5,7 @@ A call has one outcome, which is set once; a call that already has one is not an
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ from wherry.wire.native.codec.invokes import TEXT_CHARS_MAX, Trouble
 
 OnLost = Callable[[ProvidedCall, CallOutcome], None]
 """Called with a call that had no result, or whose result the caller has not reported as read. Must not raise."""
+
+_log = logging.getLogger("wherry.service")
 
 _MSGPACK, _JSON = int(Flag.MSGPACK), int(Flag.JSON)
 
@@ -68,9 +71,11 @@ class Endings:
         if call.outcome is None:
             self.failed(call, kind, text)
 
-    def raised(self, call: ProvidedCall, fault: Exception) -> None:
+    def raised(self, call: ProvidedCall, fault: BaseException) -> None:
+        if not isinstance(fault, Exception):
+            _log.error("%s raised what is no Exception", call.name, exc_info=fault)
         if call.outcome is None:
-            text = error_text(fault)
+            text = error_text(fault, TEXT_CHARS_MAX)
             kind = type(fault).__name__
             self.failed(call, kind, text.removeprefix(kind).removeprefix(": "))
 

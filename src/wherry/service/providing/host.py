@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -21,18 +20,18 @@ from typing import Final
 from wherry.model.errors import InvalidInput, Unauthorized, WherryError
 from wherry.service.current import CURRENT
 from wherry.service.outcomes import CallOutcome, RefusalCode
-from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.endings import Endings, OnLost
+from wherry.service.providing.holding import HeldBytes
 from wherry.service.providing.repeating import Repeating
-from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService
+from wherry.service.providing.rights import Authorize, Rights
+from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService, full_text
 from wherry.service.providing.throttle import Admission
 
 SWEEP_S: Final = 0.02
 """How often deadlines are looked at while calls are under way."""
 
-Authorize = Callable[[str, str, str], str | Awaitable[str]]
-"""Called with the token of a caller, a service and a method; returns the name of the caller, or raises `Unauthorized`
-or `Forbidden`."""
+CANCEL_S: Final = 1.0
+"""How long methods may take to end after they are cancelled, when the process closes."""
 
 _log = logging.getLogger("wherry.service")
 
@@ -49,14 +48,17 @@ class Host:
     ) -> None:
         self.instance_id = instance_id
         self.services: dict[str, ProvidedService] = {}
-        self.connections: dict[ProviderConnection, None] = {}
-        self.cut_offs: Counter[str] = Counter()
+        self.holding = HeldBytes()
+        self.connections = self.holding.connections
+        self.cut_offs = self.holding.cut_offs
         self.unknown = 0
         """Calls of methods that do not exist."""
         self.repeating = Repeating(self._enter_again, self._answer_again)
         self.endings = Endings(on_lost, self.repeating.answered)
         self.is_draining = False
-        self._authorize = authorize
+        self._rights = None if authorize is None else Rights(authorize)
+        self._checking = 0
+        """Calls whose right is being checked."""
         self._methods: dict[bytes, ProvidedMethod] = {}
         self._with_deadline = self.endings.with_deadline
         self._sweeping: asyncio.TimerHandle | None = None
@@ -81,12 +83,12 @@ class Host:
     @property
     def is_open_to_all(self) -> bool:
         """Return whether no token is asked for."""
-        return self._authorize is None
+        return self._rights is None
 
     async def check(self, token: str, service: str, method: str) -> None:
         """Raise unless the holder of a token may call a method; `*` is to inspect and control the service."""
-        if self._authorize is not None:
-            found = self._authorize(token, service, method)
+        if self._rights is not None:
+            found = self._rights.ask(token, service, method)
             if not isinstance(found, str):
                 await found
 
@@ -102,20 +104,26 @@ class Host:
         call.method = method
         if call.asked.context:
             call.context()  # a broken one ends the connection here, and not a task later
-        if method.is_paused or method.service.is_draining or self.is_draining:
-            code = RefusalCode.PAUSED if method.is_paused else RefusalCode.DRAINING
-            self.refuse(call, code, f"the {'method' if method.is_paused else 'instance'} is {code.value}")
+        if self._is_shut(call, method):
             return
         timeout_ms = call.asked.timeout_ms
         if timeout_ms:
-            call.due = self._loop.time() + timeout_ms / 1000
+            call.due = time.monotonic() + timeout_ms / 1000
             self._with_deadline[call] = None
             if self._sweeping is None:
                 self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
-        if self._authorize is None:
+        if self._rights is None:
             self._enter(call, method)
         else:
-            self._check(call, method, self._authorize)
+            self._check(call, method, self._rights)
+
+    def _is_shut(self, call: ProvidedCall, method: ProvidedMethod) -> bool:
+        """Refuse a call of a method that accepts none now."""
+        if not (method.is_paused or method.service.is_draining or self.is_draining):
+            return False
+        code = RefusalCode.PAUSED if method.is_paused else RefusalCode.DRAINING
+        self.refuse(call, code, f"the {'method' if method.is_paused else 'instance'} is {code.value}")
+        return True
 
     def _enter(self, call: ProvidedCall, method: ProvidedMethod) -> None:
         if call.asked.context and not self.repeating.admits(call):
@@ -124,7 +132,7 @@ class Host:
         if entry is Admission.RUN:
             self._start(call, method)
         elif entry is Admission.FULL:
-            self.refuse(call, RefusalCode.FULL, _full_text(method))
+            self.refuse(call, RefusalCode.FULL, full_text(method))
             self.repeating.ended(call)
 
     def _enter_again(self, call: ProvidedCall) -> None:
@@ -141,10 +149,10 @@ class Host:
         """Answer a repeat with the result of the first call of its id."""
         self.endings.answered(call, body, flags)
 
-    def _check(self, call: ProvidedCall, method: ProvidedMethod, authorize: Authorize) -> None:
+    def _check(self, call: ProvidedCall, method: ProvidedMethod, rights: Rights) -> None:
         """Ask whether the caller may call the method, which may take a while for a token that is new."""
         try:
-            found = authorize(call.sink.token, method.service.name, method.method.name)
+            found = rights.ask(call.sink.token, method.service.name, method.method.name)
         except WherryError as fault:
             self._no_right(call, fault)
             return
@@ -152,6 +160,7 @@ class Host:
             call.caller = found
             self._enter(call, method)
         else:
+            self._checking += 1
             self._keep(self._loop.create_task(self._wait_for_right(call, method, found)))
 
     async def _wait_for_right(self, call: ProvidedCall, method: ProvidedMethod, checking: Awaitable[str]) -> None:
@@ -160,9 +169,12 @@ class Host:
         except WherryError as fault:
             if call.outcome is None:
                 self._no_right(call, fault)
-            return
-        if call.outcome is None:
-            self._enter(call, method)
+        else:
+            if call.outcome is None and not self._is_shut(call, method):
+                self._enter(call, method)
+        finally:
+            self._checking -= 1
+            self._note_idle()
 
     def _no_right(self, call: ProvidedCall, fault: WherryError) -> None:
         code = RefusalCode.UNAUTHORIZED if isinstance(fault, Unauthorized) else RefusalCode.FORBIDDEN
@@ -187,11 +199,15 @@ class Host:
             arguments = self._arguments(call, method)
             if arguments is not None:
                 self.endings.returned(call, method, await method.method.function(*arguments))
+        except GeneratorExit:  # the loop has ended
+            raise
         except asyncio.CancelledError:
             if call.outcome is None:  # the method cancelled itself, or the process ends
                 self.endings.failed(call, "CancelledError", "the method was cancelled")
-        except Exception as fault:
+        except BaseException as fault:
             self.endings.raised(call, fault)
+            if isinstance(fault, SystemExit | KeyboardInterrupt):
+                raise
         finally:
             self._ran(call, method)
 
@@ -205,8 +221,10 @@ class Host:
             arguments = self._arguments(call, method)
             if arguments is not None:
                 self.endings.returned(call, method, method.method.function(*arguments))
-        except Exception as fault:
+        except BaseException as fault:
             self.endings.raised(call, fault)
+            if isinstance(fault, SystemExit | KeyboardInterrupt):
+                raise
         finally:
             CURRENT.reset(token)
             self._ran(call, method)
@@ -234,6 +252,9 @@ class Host:
         throttle.leave(method.room)
         if throttle.waiting:
             self.start_waiting(method.service)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
         if self._for_idle is not None and not self.running:
             self._for_idle.set()
 
@@ -265,16 +286,11 @@ class Host:
                 self.repeating.ended(call)
         self.endings.lost(call, outcome)
 
-    def note_cut_off(self, peer: str, why: str) -> None:
-        """Record a caller that was cut off."""
-        _log.info("cut off", extra={"peer": peer, "why": why})
-        self.cut_offs[why] += 1
-
     # ----------------------------------------------------------------------------------------------------- time, end
 
     def _sweep(self) -> None:
         """End calls whose deadline has passed."""
-        now = self._loop.time()
+        now = time.monotonic()
         for call in [call for call in self._with_deadline if call.due <= now]:
             self.cancel(call, CallOutcome.TIMED_OUT)
         self._sweeping = self._loop.call_later(SWEEP_S, self._sweep) if self._with_deadline else None
@@ -296,7 +312,8 @@ class Host:
         tasks = [*self._tasks, *(call.task for call in self._running if call.task is not None)]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks and (left := (await asyncio.wait(tasks, timeout=CANCEL_S))[1]):
+            _log.warning("%d methods go on although they were cancelled", len(left))
 
     async def idle(self, within_s: float) -> None:
         """Wait until no call runs or waits."""
@@ -308,16 +325,8 @@ class Host:
 
     @property
     def running(self) -> int:
-        """Return how many calls run or wait."""
-        return sum(each.throttle.running + each.throttle.waiting for each in self.services.values())
-
-
-def _full_text(method: ProvidedMethod) -> str:
-    room, throttle = method.room, method.service.throttle
-    return (
-        f"{room.running} of {room.max_concurrent} calls of the method run, {len(room.waiting)} of {room.max_waiting} "
-        f"wait; {throttle.running} of {throttle.max_concurrent} of the service run"
-    )
+        """Return how many calls run, wait, or are checked."""
+        return self._checking + sum(each.throttle.running + each.throttle.waiting for each in self.services.values())
 
 
 def _eager_tasks(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,14 +19,42 @@ from wherry.service.providing.running import ProvidedService
 from wherry.service.service import Service
 from wherry.wire.http.protocol.server import Server
 
+ENDING_S: Final = 2.0
+"""Of the time for a close: to end methods that are cancelled, and to send the last answers."""
+
+SERVER_S: Final = 0.5
+
+EVERY_ADDRESS: Final = ("0.0.0.0", "::", "")
+"""Hosts that nobody can call."""
+
 
 class ListenAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a provider listens; `advertise` is the URL that callers reach it at, if that is another one."""
+    """Where a provider listens.
+
+    Parameters
+    ----------
+    advertise
+        The URL that callers reach it at, if that is another one; needed for `0.0.0.0` and `::`.
+    names
+        Host names under which it answers REST where no tokens are asked for, beside addresses, `localhost` and that of
+        `advertise`: a page could let a name of its own point here.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str | None = None
     tls: ssl.SSLContext | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.advertise is None and self.host in EVERY_ADDRESS:
+            allowed = "an address that callers can reach, or advertise with the URL that they reach it at"
+            raise InvalidInput("host", self.host, allowed)
+
+    def known_names(self) -> frozenset[str]:
+        """Return the host names that callers may use."""
+        own = urlsplit(self.advertise).hostname if self.advertise is not None else None
+        return frozenset(each.lower() for each in (self.host, own, *self.names) if each)
 
 
 class Provider:
@@ -50,6 +80,7 @@ class Provider:
 
     async def start(self, at: ListenAt) -> None:
         """Listen, and announce the instances."""
+        self._app.allow(at.known_names())
         port = await self.server.listen(at.host, at.port, at.tls)
         scheme = "http" if at.tls is None else "https"
         shown = f"[{at.host}]" if ":" in at.host else at.host
@@ -97,7 +128,8 @@ class Provider:
         await self.host.idle(within_s)
 
     async def close(self, within_s: float) -> None:
-        """Drain, and close the port."""
-        await self.drain(within_s)
-        await self.server.close(min(within_s, 2.0))
+        """Drain, cancel what still runs, and close the port; all of it within this time."""
+        until = time.monotonic() + within_s
+        await self.drain(max(0.0, within_s - ENDING_S))
         await self.host.close()
+        await self.server.close(max(SERVER_S, min(ENDING_S, until - time.monotonic())))

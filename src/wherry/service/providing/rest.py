@@ -46,11 +46,25 @@ class RestApp:
 
     def admit(self, request: Request) -> None:
         """Refuse a request before its body is read."""
-        check_host(request, self._names)
+        if request.headers.get("upgrade", "").lower() != PROTOCOL:  # which no page can ask for
+            self._check_name(request)
         foreign_page(request, frozenset())
         check_site(request)
         endpoint = self._tree.find(request)
         request.admitted, request.body_max, request.endpoint = endpoint, endpoint.body_max, endpoint.name
+
+    def allow(self, names: frozenset[str]) -> None:
+        """Answer under these host names too."""
+        if self._names is not None:
+            self._names |= names
+
+    def _check_name(self, request: Request) -> None:
+        try:
+            check_host(request, self._names)
+        except HttpError as fault:
+            name = request.headers.get("host", "")[:100]
+            text = f"this provider asks for no tokens, so it answers under known names only, and {name!r} is none"
+            raise HttpError(fault.code, f"{text}: add it to ListenAt(names=…), or ask for tokens") from None
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request; errors are raised."""

@@ -87,7 +87,7 @@ class ProvidedCall:
         """How it ended; set once."""
         self.caller = ""
         self.due = 0.0
-        """By the clock of the loop; 0 for none."""
+        """By `time.monotonic`, also in another thread; 0 for none."""
         self.ran_from = 0.0
         """When the method began; 0 before."""
         self.repeat_key: Hashable = None
@@ -106,3 +106,12 @@ class ProvidedCall:
         if self._context is None:
             self._context = decode_context(self.asked.context) if self.asked.context else NO_CONTEXT
         return self._context
+
+
+def full_text(method: ProvidedMethod) -> str:
+    """Return why a call is refused as full."""
+    room, throttle = method.room, method.service.throttle
+    return (
+        f"{room.running} of {room.max_concurrent} calls of the method run, {len(room.waiting)} of {room.max_waiting} "
+        f"wait; {throttle.running} of {throttle.max_concurrent} of the service run"
+    )
