@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wherry.mesh.gossip import packets, states
-from wherry.mesh.gossip.packets import Packet, PacketKind, ProbeTarget
-from wherry.mesh.gossip.seal import PACKETS, STATES, Seal
-from wherry.mesh.gossip.states import ExchangeStage, Known, StateMessage
+from wherry.mesh.gossip.codec import packets, states
+from wherry.mesh.gossip.codec.packets import Packet, PacketKind, ProbeTarget
+from wherry.mesh.gossip.codec.seal import PACKETS, STATES, Seal
+from wherry.mesh.gossip.codec.states import ExchangeStage, Known, StateMessage
 from wherry.mesh.gossip.values import Claim, Listing, MemberAddress, Standing
 from wherry.mesh.instance import Instance
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.golden.gossip_v1 import FILE, GOSSIP
-from wherry.mesh.gossip.packets import PacketKind
-from wherry.mesh.gossip.states import ExchangeStage
+from wherry.mesh.gossip.codec.packets import PacketKind
+from wherry.mesh.gossip.codec.states import ExchangeStage
 
 LINES = dict(line.split(" ") for line in FILE.read_text(encoding="utf-8").splitlines())
 

@@ -22,10 +22,10 @@ import pytest
 from tests.integration.hooks import run
 from tests.integration.receiver import until as until_seconds
 from tests.ports import free_port
+from wherry.mesh.gossip.codec.seal import STATES, Seal
 from wherry.mesh.gossip.core import GossipStep
 from wherry.mesh.gossip.links import CONNECTIONS_MAX, gossip_tls
 from wherry.mesh.gossip.registry import EXCHANGES_MAX, GossipRegistry
-from wherry.mesh.gossip.seal import STATES, Seal
 from wherry.mesh.gossip.terms import GossipTerms
 from wherry.mesh.gossip.values import MemberAddress, Send
 from wherry.mesh.instance import Instance

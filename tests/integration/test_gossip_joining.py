@@ -14,10 +14,10 @@ import pytest
 from tests.integration.hooks import run
 from tests.integration.test_gossip import KEY, PERIOD_MS, Cluster, ids, instance, until
 from tests.ports import free_port
+from wherry.mesh.gossip.codec.seal import STATES, Seal
 from wherry.mesh.gossip.core import GossipStep
 from wherry.mesh.gossip.links import StateLinks
 from wherry.mesh.gossip.registry import GossipRegistry
-from wherry.mesh.gossip.seal import STATES, Seal
 from wherry.mesh.gossip.values import MemberAddress, Send
 from wherry.mesh.opening import open_registry
 from wherry.model.errors import Closed, InvalidInput, Unavailable

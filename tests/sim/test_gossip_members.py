@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from wherry.mesh.gossip.seal import SEAL_BYTES
+from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.sim.gossip.gossip_bytes import bytes_of
 from wherry.sim.gossip.gossip_run import run_gossip
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from wherry.mesh.gossip.codec.packets import Packet, PacketKind, ProbeTarget, decode_packet, encode_packet
+from wherry.mesh.gossip.codec.seal import SEAL_BYTES
+from wherry.mesh.gossip.codec.states import ExchangeStage, StateMessage, decode_state, encode_state
 from wherry.mesh.gossip.exchanging import Exchanging
 from wherry.mesh.gossip.knowledge import Knowledge
 from wherry.mesh.gossip.members import Member, Members
-from wherry.mesh.gossip.packets import Packet, PacketKind, ProbeTarget, decode_packet, encode_packet
 from wherry.mesh.gossip.probing import Probing
-from wherry.mesh.gossip.seal import SEAL_BYTES
-from wherry.mesh.gossip.states import ExchangeStage, StateMessage, decode_state, encode_state
 from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCK_RECENT, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
 from wherry.mesh.gossip.values import Claim, Entropy, MemberAddress, MemberEvent, Send, Standing, What
 from wherry.mesh.instance import Instance

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wherry.mesh.gossip.codec.packets import claim_item, encode_claim, encode_listing, listing_item
+from wherry.mesh.gossip.codec.states import Known, StateMessage
 from wherry.mesh.gossip.members import Members, mark_of
-from wherry.mesh.gossip.packets import claim_item, encode_claim, encode_listing, listing_item
 from wherry.mesh.gossip.spreading import Spreading
-from wherry.mesh.gossip.states import Known, StateMessage
 from wherry.mesh.gossip.terms import PIGGYBACK_BYTES_MAX, GossipTerms
 from wherry.mesh.gossip.values import (
     NUMBER_MAX,

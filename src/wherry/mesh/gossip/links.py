@@ -17,8 +17,8 @@ from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
-from wherry.mesh.gossip.seal import NONCE_BYTES, SEAL_BYTES, Seal
-from wherry.mesh.gossip.states import OFFER_BYTES_MAX, STATE_BYTES_MAX
+from wherry.mesh.gossip.codec.seal import NONCE_BYTES, SEAL_BYTES, Seal
+from wherry.mesh.gossip.codec.states import OFFER_BYTES_MAX, STATE_BYTES_MAX
 from wherry.mesh.gossip.values import GossipFault, MemberAddress
 from wherry.model.errors import Unavailable
 

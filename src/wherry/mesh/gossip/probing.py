@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from wherry.mesh.gossip.codec.packets import ProbeTarget
 from wherry.mesh.gossip.members import Members
-from wherry.mesh.gossip.packets import ProbeTarget
 from wherry.mesh.gossip.terms import HEALTH_MAX, GossipTerms
 from wherry.mesh.gossip.values import Entropy
 

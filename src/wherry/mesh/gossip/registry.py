@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from wherry.mesh.gossip.addresses import SeedAddresses, check_reach, checked_address, resolved
+from wherry.mesh.gossip.codec.packets import check_name, encode_listing
+from wherry.mesh.gossip.codec.seal import PACKETS, STATES, Seal, check_cluster, check_key
 from wherry.mesh.gossip.core import Gossip, GossipStep
 from wherry.mesh.gossip.joining import Joining
 from wherry.mesh.gossip.links import GossipTls, PacketLink, StateLinks, StatePart, open_links
-from wherry.mesh.gossip.packets import check_name, encode_listing
-from wherry.mesh.gossip.seal import PACKETS, STATES, Seal, check_cluster, check_key
 from wherry.mesh.gossip.services import ProvidedServices
 from wherry.mesh.gossip.terms import GossipTerms
 from wherry.mesh.gossip.values import Listing, MemberAddress, MemberEvent, What

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.mesh.gossip.core import Gossip, GossipStep
-from wherry.mesh.gossip.seal import SEAL_BYTES
 from wherry.mesh.gossip.terms import GossipTerms
 from wherry.mesh.gossip.values import Claim, MemberAddress, Standing, What
 from wherry.mesh.instance import Instance

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from wherry.mesh.gossip.codec.packets import decode_packet
 from wherry.mesh.gossip.core import Gossip, GossipStep
-from wherry.mesh.gossip.packets import decode_packet
 from wherry.mesh.gossip.terms import TICKS, GossipTerms
 from wherry.mesh.gossip.values import Claim, MemberAddress, MemberEvent, Send, Standing
 from wherry.mesh.instance import Instance

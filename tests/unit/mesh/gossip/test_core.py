@@ -7,10 +7,17 @@ from random import Random
 import pytest
 
 from tests.unit.mesh.gossip.meeting import TERMS, Meeting, address, claim, instance
+from wherry.mesh.gossip.codec.packets import (
+    PacketKind,
+    ProbeTarget,
+    claim_item,
+    decode_packet,
+    encode_claim,
+    encode_packet,
+)
+from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.mesh.gossip.core import Gossip
-from wherry.mesh.gossip.packets import PacketKind, ProbeTarget, claim_item, decode_packet, encode_claim, encode_packet
 from wherry.mesh.gossip.probing import RELAYS_MAX, RELAYS_OF_ONE_MAX
-from wherry.mesh.gossip.seal import SEAL_BYTES
 from wherry.mesh.gossip.terms import HEALTH_MAX, KNOCKS, PACKET_BYTES_MAX, TICKS
 from wherry.mesh.gossip.values import GossipFault, MemberAddress, Standing, What
 from wherry.model.errors import InvalidInput

@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from tests.unit.mesh.gossip.meeting import TERMS, address, claim, instance
+from wherry.mesh.gossip.codec.packets import PacketKind, ProbeTarget, encode_claim, encode_packet
+from wherry.mesh.gossip.codec.states import LISTINGS_BYTES_MAX
 from wherry.mesh.gossip.core import Gossip
 from wherry.mesh.gossip.exchanging import BUSY_PERIODS, GAP_PERIODS, Exchanging
-from wherry.mesh.gossip.packets import PacketKind, ProbeTarget, encode_claim, encode_packet
-from wherry.mesh.gossip.states import LISTINGS_BYTES_MAX
 from wherry.mesh.gossip.terms import TICKS
 from wherry.mesh.gossip.values import MemberAddress
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.mesh.gossip.meeting import claim, instance
-from wherry.mesh.gossip import packets, states
-from wherry.mesh.gossip.packets import PacketKind, ProbeTarget, decode_packet, encode_packet
-from wherry.mesh.gossip.seal import MAC_BYTES, PACKETS, STATES, Seal, check_cluster, check_key
-from wherry.mesh.gossip.states import ExchangeStage, Known, decode_state, encode_state
+from wherry.mesh.gossip.codec import packets, states
+from wherry.mesh.gossip.codec.packets import PacketKind, ProbeTarget, decode_packet, encode_packet
+from wherry.mesh.gossip.codec.seal import MAC_BYTES, PACKETS, STATES, Seal, check_cluster, check_key
+from wherry.mesh.gossip.codec.states import ExchangeStage, Known, decode_state, encode_state
 from wherry.mesh.gossip.terms import INSTANCES_MAX
 from wherry.mesh.gossip.values import NUMBER_MAX, Claim, GossipFault, Listing, MemberAddress, Standing
 from wherry.model.errors import InvalidInput

@@ -18,7 +18,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from wherry.mesh.gossip.packets import Reading, encode_claim, encode_listing
+from wherry.mesh.gossip.codec.packets import Reading, encode_claim, encode_listing
 from wherry.mesh.gossip.terms import MEMBERS_MAX
 from wherry.mesh.gossip.values import NUMBER_MAX, Claim, GossipFault, Listing
 
