@@ -46,6 +46,8 @@ def forget_origins_at_a_restart() -> Any:
 
     def mark(_: Any) -> Any:
         def volatile(topic: Any, entry: Any, origin: Any) -> None:
+            if origin is None:
+                return
             entry.ops[:] = [
                 msgspec.structs.replace(op, origin=origin.place.node, from_hub=origin.role == "hub")
                 if isinstance(op, ops.Publish)
