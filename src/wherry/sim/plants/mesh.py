@@ -46,6 +46,8 @@ def forget_origins_at_a_restart() -> Any:
 
     def mark(_: Any) -> Any:
         def volatile(topic: Any, entry: Any, origin: Any) -> None:
+            if origin is None:
+                return
             entry.ops[:] = [
                 msgspec.structs.replace(op, origin=origin.place.node, from_hub=origin.role == "hub")
                 if isinstance(op, ops.Publish)
@@ -147,7 +149,7 @@ MESH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "pass on as own": (pass_on_as_own, 0, ("once", "order")),
     "pass on to hubs": (pass_on_to_hubs, 12, ("copies",)),
     "store repeats": (store_repeats, 3, ("once",)),
-    "forget origins at a restart": (forget_origins_at_a_restart, 14, ("once",)),
+    "forget origins at a restart": (forget_origins_at_a_restart, 28, ("once",)),
     "ack before it is stored": (ack_before_it_is_stored, 3, ("all",)),
     "drop the backlog": (drop_the_backlog, 0, ("all",)),
     "retry later": (retry_later, 8, ("all",)),
