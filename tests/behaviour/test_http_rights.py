@@ -65,7 +65,7 @@ def key_of(found: Web, name: str) -> Key:
 async def test_every_call_needs_a_key_but_the_public_ones(found: Web, tokens: dict[str, str]) -> None:
     for endpoint in (each for table in TABLES for each in table.endpoints):
         names = {"topic": "orders.eu", "subscription": "s", "file": "start.js", "schema": "message"}
-        target = endpoint.path.replace("pages/{file}", "pages/overview.js")
+        target = endpoint.path.replace("{folder}/{file}", "pages/overview.js")
         for name in ("topic", "subscription", "file", "schema", "consumer", "id", "route", "key", "session"):
             target = target.replace("{" + name + "}", names.get(name, "none"))
         bare = await found.ask(f"{endpoint.method} {target}")

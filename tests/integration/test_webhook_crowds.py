@@ -132,7 +132,7 @@ async def test_a_host_that_cannot_be_looked_up_for_want_of_a_thread_is_not_down(
         await asyncio.sleep(0.1)
         for name, acks in (("well", True), ("once", False)):
             url = f"http://{name}.example:{receiver.port}/"
-            webhook = wherry.Webhook(url=url, secret=SECRET, remove_after=1, timeout_ms=100)
+            webhook = wherry.Webhook(url=url, secret=SECRET, remove_after=1, timeout_ms=10_000)
             await client.subscribe("jobs", name, webhook=webhook, acks=acks, start="latest")
         await client.publish("jobs", ["b"])
         await until(lambda: node.calls.sender.outcomes["push", "not-tried"] >= 4)

@@ -150,7 +150,7 @@ def test_many_records_come_over_tcp(server):
     server.write(*(f"many A 127.1.{each // 250}.{each % 250 + 1}" for each in range(900)))
 
     async def play(registry):
-        assert len(urls(registry)) == 900
+        await until(registry, lambda: len(urls(registry)) == 900)
 
     run(server, "many.shop.test:7080", play)
 
