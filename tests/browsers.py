@@ -11,13 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests import debian
 
 BUILD = Path(__file__).parents[1] / "build"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -47,21 +48,16 @@ def _found() -> str | None:
 
 
 def _installed() -> str:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not debian.may_install():
         pytest.fail(
             "these tests drive a real browser: install chromium (apt-get install chromium), or give its path in the "
             "variable WHERRY_CHROMIUM which program to take",
             pytrace=False,
         )
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
-        done = subprocess.run(["apt-get", "--quiet", *step], env=quiet, capture_output=True, text=True, check=False)
+    written = debian.install("chromium")
     found = _found()
     if found is None:
-        pytest.fail(
-            f"chromium is missing, and apt-get could not install it:\n{done.stdout[-2_000:]}{done.stderr}",
-            pytrace=False,
-        )
+        pytest.fail(f"chromium is missing, and apt-get could not install it:\n{written}", pytrace=False)
     return found
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import debian
+
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "c"
 TESTS = Path(__file__).parent
@@ -55,19 +57,13 @@ def tool(name: str) -> str:
 
 
 def _installed(name: str, packages: str) -> str:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not debian.may_install():
         pytest.fail(f"the tests of the C client need {name}: apt-get install {packages}", pytrace=False)
-    _apt(packages)
+    debian.install(packages)
     found = shutil.which(name)
     if found is None:
         pytest.fail(f"{name} is missing, and apt-get install {packages} did not bring it", pytrace=False)
     return found
-
-
-def _apt(packages: str) -> None:
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update"], ["install", "--yes", "--no-install-recommends", *packages.split()]):
-        subprocess.run(["apt-get", "--quiet", *step], env=quiet, capture_output=True, check=False)
 
 
 def need_openssl() -> None:
@@ -76,8 +72,8 @@ def need_openssl() -> None:
     with _alone("install"):
         if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
             return
-        if os.geteuid() == 0 and shutil.which("apt-get") is not None:
-            _apt("libssl-dev")
+        if debian.may_install():
+            debian.install("libssl-dev")
         if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
             pytest.fail("TLS of the C client is built with OpenSSL: apt-get install libssl-dev", pytrace=False)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests import debian
 
 BUILD = Path(__file__).parents[2] / "build" / "registries"
 
@@ -25,11 +26,8 @@ def need(found: Callable[[], bool], packages: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if found():
             return
-        if os.geteuid() == 0 and shutil.which("apt-get") is not None:
-            # RUNLEVEL keeps the package from starting a server of its own.
-            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-            for step in (["update"], ["install", "--yes", "--no-install-recommends", *packages.split()]):
-                subprocess.run(["apt-get", "--quiet", *step], env=quiet, capture_output=True, check=False)
+        if debian.may_install():
+            debian.install(packages)
         if not found():
             pytest.fail(f"the tests of registries need: apt-get install {packages}", pytrace=False)
 
