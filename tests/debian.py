@@ -20,7 +20,7 @@ def may_install() -> bool:
 
 
 def install(packages: str) -> str:
-    """Install packages, names with blanks between; return what apt-get wrote last. Callers look whether it went well."""
+    """Install packages, names with blanks between; return what apt-get wrote last. Callers look for what they need."""
     # RUNLEVEL keeps packages from starting servers of their own.
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     command = ["apt-get", "--quiet", "-o", f"DPkg::Lock::Timeout={WAIT_S}"]
