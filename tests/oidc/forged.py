@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
@@ -303,3 +303,10 @@ each(
         "of a thousand letters": lambda f: f.good(sub="a" * 1_000),
     },
 )
+
+
+def assert_nothing_leaked(seen: str, tokens: Iterable[str]) -> None:
+    """Fail if a text has a claim that only tokens have, or a part of one of the tokens."""
+    assert SECRET_MARK not in seen
+    for each in tokens:
+        assert not any(part[:24] in seen for part in each.split(".") if len(part) >= 24)

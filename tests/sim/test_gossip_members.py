@@ -1,11 +1,8 @@
 """Fifty members of gossip through faults, what they send by their number, and one trace for a seed."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.sim.clean import assert_one_trace
 from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.sim.gossip.gossip_bytes import bytes_of
 from wherry.sim.gossip.gossip_run import run_gossip
@@ -35,18 +32,7 @@ def test_what_a_member_sends_does_not_grow_with_the_number_of_members(count):
 
 
 def test_the_same_seed_of_gossip_has_the_same_trace_under_two_hash_seeds():
-    program = (
+    assert_one_trace(
         "from wherry.sim.gossip.gossip_run import run_gossip;"
         "print([(r.packets, r.exchanges, r.quiet_bytes, r.longest) for r in map(run_gossip, range(6))])"
     )
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "4711")
-    }
-    assert len(traces) == 1

@@ -4,15 +4,13 @@ What a seed draws changes with the workload, so an old one no longer repeats wha
 long form, as the thousand seeds are.
 """
 
-import os
-import subprocess
 import sys
 from dataclasses import fields
 from typing import NoReturn
 
 import pytest
 
-from tests.sim.clean import assert_clean
+from tests.sim.clean import assert_clean, assert_one_trace
 from wherry.sim import __main__ as command
 from wherry.sim import wire_run
 from wherry.sim.drill.drill import drill
@@ -95,22 +93,11 @@ def test_a_seed_that_failed_once_with_the_native_wire_is_clean(seed):
 
 
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
-    program = (
+    assert_one_trace(
         "from wherry.sim.run import run; from wherry.sim.wire_run import run_native, run_wires;"
         "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(2)],"
         "[run_native(seed).trace for seed in range(4)])"
     )
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "4711")
-    }
-    assert len(traces) == 1
 
 
 def broken(*_: object) -> NoReturn:
