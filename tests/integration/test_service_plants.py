@@ -1,7 +1,8 @@
 """Plants in services: each check holds as the code is, and fails with its plant.
 
 A repeat that runs twice, one that is answered to another caller, a lost call that is not kept, a resend with another
-id, a limit that is exceeded, a place that is given away too soon, a token that REST does not check.
+id, a limit that is exceeded, a place that is given away too soon, a token that REST does not check, an end that
+forgets calls on their way.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from tests.integration.service_wire import by_hand
 from tests.integration.services import PATIENCE_S, Gate, Listed, calling, host_of, run, shop, until
 from tests.integration.test_service_rest import ask
 from wherry.model.errors import Unauthorized
@@ -23,12 +25,14 @@ from wherry.service.lost.keeping import Keeping
 from wherry.service.outcomes import CallError, Refused
 from wherry.service.peer import peer
 from wherry.service.providing import rest as rest_module
+from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.host import Host
 from wherry.service.providing.repeating import Repeating
 from wherry.service.providing.throttle import Admission, Throttle
 from wherry.service.trust import Trust
 from wherry.sim.patch import patched
-from wherry.wire.native.codec.invokes import CallContext
+from wherry.wire.native.codec.frames import Flag, Kind, encode_frame
+from wherry.wire.native.codec.invokes import CallContext, CallKind, encode_invoke
 
 Check = Callable[[Path], Coroutine[Any, Any, None]]
 ONE = CallContext(call_id="c-1")
@@ -158,6 +162,20 @@ async def check_rest_control(folder: Path) -> None:
             assert status == 401, "control did not check the token"
 
 
+async def check_end(folder: Path) -> None:
+    provider = peer(provides=[shop()])
+    await provider.__aenter__()
+    async with by_hand(provider) as hand:
+        closing = asyncio.create_task(provider.close())
+        while (frame := await hand.frame()) is not None and frame[0] != Kind.PING:
+            pass
+        number = frame[2] if frame else 0
+        hand.writer.write(encode_invoke(7, b"shop.echo", b"x") + encode_frame(Kind.PONG, number))
+        answers = [(kind, flags, number) for kind, flags, number, _ in await hand.closed()]
+        await closing
+        assert answers == [(CallKind.RESULT, Flag.REFUSED | Flag.MSGPACK, 7)], "a call at the end has no answer"
+
+
 def any_is_new() -> Any:
     return patched(Repeating, "admits", lambda real: lambda self, call: True)
 
@@ -230,6 +248,15 @@ def no_token() -> Any:
     return patched(rest_module, "token_of", lambda real: lambda request: "good")
 
 
+def no_last_ping() -> Any:
+    def finish(self: ProviderConnection) -> None:
+        self.say_goodbye("the instance is closing")
+        self._is_leaving = True
+        self._close_if_done()
+
+    return patched(ProviderConnection, "finish", lambda real: finish)
+
+
 def no_check() -> Any:
     async def pass_all(self: Any, request: Any, service: str) -> None:
         return None
@@ -256,17 +283,18 @@ PLANTS = {
     "one call more than the limit": Planted(check_limit, one_more, "limit was exceeded"),
     "a place is given away too soon": Planted(check_place, given_away, "place was given away"),
     "a token is not checked for REST": Planted(check_rest_token, no_token, "REST did not check"),
+    "the end does not wait for calls that were sent": Planted(check_end, no_last_ping, "at the end has no answer"),
     "control is open to all": Planted(check_rest_control, no_check, "control did not check"),
 }
 
 
-@pytest.mark.rows("P12", "P15", "P16", "P19")
+@pytest.mark.rows("P10", "P12", "P15", "P16", "P19")
 @pytest.mark.parametrize("check", dict.fromkeys(each.check for each in PLANTS.values()), ids=lambda each: each.__name__)
 def test_a_check_of_services_holds(check: Check, tmp_path: Path):
     run(check(tmp_path / "lost"))
 
 
-@pytest.mark.rows("P12", "P15", "P16", "P19")
+@pytest.mark.rows("P10", "P12", "P15", "P16", "P19")
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_plant_in_services_is_noticed(name: str, tmp_path: Path):
     check, plant, message = PLANTS[name]

@@ -67,6 +67,9 @@ PING_AFTER_S: Final = 30.0
 SILENT_S: Final = 60.0
 """Without a byte, although asked, the connection is closed."""
 
+LAST_PING: Final = 1
+"""The number of the PING behind the last GOODBYE: behind its PONG comes no call. PINGs for silence have 0."""
+
 
 class ProviderConnection(FairProtocol):
     """A connection that was handed over by HTTP."""
@@ -93,6 +96,8 @@ class ProviderConnection(FairProtocol):
         """Whether a frame came at all."""
         self._paused_since: float | None = None
         self._is_leaving = False
+        """Whether no new call can come: either side has said GOODBYE, and the other one knows it."""
+        self._is_finishing = False
         self._is_cut_off = self._is_closed = False
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
@@ -191,7 +196,7 @@ class ProviderConnection(FairProtocol):
             if len(body) > TOKEN_BYTES_MAX or not body.isascii():
                 raise WireFault("client", "token", f"{len(body)} bytes", f"ASCII, at most {TOKEN_BYTES_MAX} bytes")
             self.token = body.decode("ascii")
-        elif kind == Kind.GOODBYE:
+        elif kind == Kind.GOODBYE or (kind == Kind.PONG and number == LAST_PING and self._is_finishing):
             self._is_leaving = True
             self._close_if_done()
 
@@ -312,11 +317,17 @@ class ProviderConnection(FairProtocol):
             self._send(encode_frame(Kind.PING, 0))
 
     def finish(self) -> None:
-        """Announce the end, since the server closes: calls under way are answered first."""
-        if not self._is_leaving:
-            self._is_leaving = True
+        """Announce the end, since the server closes: calls under way are answered first.
+
+        A call that the caller sent before it read the GOODBYE is answered too, as refused: if the connection closed
+        before, its caller could not know whether it was run. So the end waits for the answer to a PING.
+        """
+        if self._is_leaving:
+            self._close_if_done()
+        elif not self._is_finishing:
+            self._is_finishing = True
             self.say_goodbye("the instance is closing")
-        self._close_if_done()
+            self._send(encode_frame(Kind.PING, LAST_PING))
 
     def abort(self) -> None:
         """Close at once."""
