@@ -57,10 +57,14 @@ def sides(module: str, case: str, port: int, count: int, *more: object, before: 
     try:
         for each in made.values():
             line(each)
-    except RuntimeError:
+    except SideFailed:
         _end(made)
         raise
     return made
+
+
+class SideFailed(RuntimeError):
+    """A side that did not come to its end: it lost messages, or its connection."""
 
 
 def line(side: Side) -> str:
@@ -69,7 +73,7 @@ def line(side: Side) -> str:
     ready, _, _ = select.select([side.stdout], [], [], SIDE_S)
     text = side.stdout.readline() if ready else ""
     if not text:
-        raise RuntimeError(f"a side {'ended without a word' if ready else 'took too long'}: {side.args!r}")
+        raise SideFailed(f"a side {'ended without a word' if ready else 'took too long'}: {side.args!r}")
     return text
 
 

@@ -12,6 +12,7 @@ from bench import flow
 from bench.figure import Figure
 from bench.measuring import Measured, described, disk, medians, progress
 from bench.peers.peer import Peer, served
+from bench.peers.wherry import WherryNode
 
 ROUNDS = 5
 
@@ -68,7 +69,10 @@ class Servers:
 
 
 def in_turn(servers: Servers, step: str, contenders: Contenders, scale: int) -> dict[str, Measured]:
-    """Measure the contenders that are installed, one after the other, in each of the rounds; return medians."""
+    """Measure the contenders that are installed, one after the other, in each of the rounds; return medians.
+
+    A round in which another broker loses a message is printed and left out of its median; one of ours ends the run.
+    """
     here = {name: each for name, each in contenders.items() if each.kind.is_installed()}
     absent = [each.kind.name for name, each in contenders.items() if name not in here]
     progress(f"{step}: {', '.join(here)}" + (f"; not installed: {', '.join(absent)}" if absent else ""))
@@ -78,9 +82,15 @@ def in_turn(servers: Servers, step: str, contenders: Contenders, scale: int) -> 
     runs: dict[str, list[Measured]] = {name: [] for name in here}
     for number in range(rounds):
         for name, each in here.items():
-            runs[name].append(each.measure(servers.of(each.kind)))
+            try:
+                runs[name].append(each.measure(servers.of(each.kind)))
+            except flow.SideFailed as fault:
+                if issubclass(each.kind, WherryNode):
+                    raise
+                progress(f"  round {number + 1} of {rounds}, {name}: left out: {fault}")
+                continue
             progress(f"  round {number + 1} of {rounds}, {name}: {described(runs[name][-1])}")
-    return {name: medians(some) for name, some in runs.items()}
+    return {name: medians(some) for name, some in runs.items() if some}
 
 
 def by_sides(module: str, case: str, count: int, *more: object) -> Callable[[Peer], Measured]:
