@@ -149,6 +149,7 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     if op.why:
         topic.count("cut_off", 1)
         topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:ERROR_CHARS_MAX]))
+    step.effects.unsubscribed.append((op.number, op.why))
     step.effects.maybe_ready[topic.number] = None
 
 
