@@ -20,7 +20,6 @@ from wherry.mesh.flow.links import LinkPlan, MeshNode, is_among, plan_links, ref
 from wherry.mesh.flow.records import KnownPeers, PeerRecord
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound, WherryError
-from wherry.node.mesh.at_peer import SUBSCRIPTIONS
 from wherry.node.mesh.figures import BacklogView, CutOffView, MeshView, TopicAtNode
 from wherry.node.mesh.flowing import FlowTopics
 from wherry.node.mesh.link import Dialled, PeerLink
@@ -231,5 +230,5 @@ class NodeMesh:
         return [
             CutOffView(topic, each.subscription, each.at_ms, each.why)
             for each in self._broker.stats(topic).removals
-            if each.subscription.startswith(SUBSCRIPTIONS)
+            if each.peer is not None
         ]
