@@ -8,7 +8,7 @@ from tests.behaviour.test_flow_topics import peer, read
 from tests.behaviour.world import Home, bodies, in_loop
 from wherry import CutOff, LimitReached, Message, PublishOptions, StaleLease
 from wherry.broker.broker import Broker
-from wherry.core.decide.peers import FULL
+from wherry.core.decide.flow import FULL
 
 BOUNDS = pytest.mark.parametrize("bound", [{"messages_max": 10}, {"bytes_max": 30}], ids=["messages", "bytes"])
 """Ten messages of three bytes each."""
@@ -72,7 +72,7 @@ async def test_only_the_peers_that_have_to_go_are_cut_off(home: Home, bound: dic
 @pytest.mark.rows("Q19")
 @BOUNDS
 @in_loop
-async def test_what_a_subscription_of_the_node_keeps_refuses_and_no_peer_pays_for_it(home: Home, bound: dict[str, int]):
+async def test_what_a_subscription_of_the_node_keeps_is_a_reason_to_refuse(home: Home, bound: dict[str, int]):
     broker = await home.open()
     await broker.create_topic("t", mesh="flow", **bound)
     await broker.subscribe("t", "slow")
@@ -97,7 +97,7 @@ async def test_what_a_subscription_of_the_node_keeps_refuses_and_no_peer_pays_fo
 @pytest.mark.rows("Q18")
 @BOUNDS
 @in_loop
-async def test_a_topic_that_nobody_here_reads_keeps_the_newest(home: Home, how: str, bound: dict[str, int]):
+async def test_a_topic_that_no_subscription_reads_keeps_the_newest(home: Home, how: str, bound: dict[str, int]):
     """For the next subscription, such as that of the peer when it is back."""
     broker = await home.open()
     await broker.create_topic("t", mesh="flow", partitions=2, **bound)
@@ -129,7 +129,7 @@ async def test_an_ephemeral_subscription_that_is_slow_loses_nothing_to_a_peer(ho
 
 
 @in_loop
-async def test_a_peer_that_holds_messages_is_told_why_it_is_cut_off(home: Home):
+async def test_a_peer_that_holds_messages_gets_the_reason(home: Home):
     broker = await home.open()
     await broker.create_topic("t", mesh="flow", messages_max=10, counted="waiting")
     await broker.subscribe("t", "own")

@@ -10,14 +10,14 @@ import pytest
 
 import wherry
 from tests.integration.meshes import MeshNodeProcess, flowing, received, shown, started, until
-from wherry.core.decide.peers import FULL
+from wherry.core.decide.flow import FULL
 
 
 def _some(first: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-async def _told(client: wherry.Client) -> dict[str, Any]:
+async def _noticed(client: wherry.Client) -> dict[str, Any]:
     """Wait until a node knows that its peer dropped the backlog; return its figures of the topic."""
     found: dict[str, Any] = {}
 
@@ -31,7 +31,7 @@ async def _told(client: wherry.Client) -> dict[str, Any]:
 
 
 @pytest.mark.rows("Q18", "Q19")
-def test_a_peer_that_is_down_does_not_stop_publishes_to_a_bounded_topic_and_is_told(tmp_path: Path):
+def test_a_peer_that_is_down_stops_no_publish_to_a_bounded_topic_and_finds_out(tmp_path: Path):
     """Also if both nodes have started anew since: the one that cut off, and the one that was."""
 
     async def main() -> None:
@@ -56,7 +56,7 @@ def test_a_peer_that_is_down_does_not_stop_publishes_to_a_bounded_topic_and_is_t
             await a.kill()
             await a.start()
             await b.start()
-            flow = await _told(clients["b"])
+            flow = await _noticed(clients["b"])
             assert flow["cut_offs"] == 1
             assert flow["last_fault"].endswith(FULL)
             await flowing(clients["a"], "foo", "b")

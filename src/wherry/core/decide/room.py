@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.core.decide.peers import FULL, read_by_ephemerals, without_peers
+from wherry.core.decide.flow import FULL, read_by_ephemerals, without_peers
 from wherry.core.decide.removing import removal_ops
 from wherry.core.index.directory import Directory
 from wherry.core.state.partition import Partition
