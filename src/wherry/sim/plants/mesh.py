@@ -106,7 +106,7 @@ def retry_later() -> Any:
 def greet_nobody_again() -> Any:
     """Announce a hub at other hubs only when it connects to them."""
 
-    async def nothing(self: NodeMesh) -> None:
+    def nothing(self: NodeMesh) -> None:
         return
 
     return patched(NodeMesh, "_greet_hubs", lambda _: nothing)
