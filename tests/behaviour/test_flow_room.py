@@ -9,6 +9,7 @@ from tests.behaviour.world import Home, bodies, in_loop
 from wherry import CutOff, LimitReached, Message, PublishOptions, StaleLease
 from wherry.broker.broker import Broker
 from wherry.core.decide.flow import FULL
+from wherry.core.state.state import REMOVALS_MAX
 
 BOUNDS = pytest.mark.parametrize("bound", [{"messages_max": 10}, {"bytes_max": 30}], ids=["messages", "bytes"])
 """Ten messages of three bytes each."""
@@ -179,3 +180,29 @@ async def test_a_topic_that_is_kept_by_age_and_a_safe_one_refuse_as_before(home:
             await broker.publish("t", bodies(1))
         assert cut_off(broker) == []
         await broker.delete_topic("t")
+
+
+@pytest.mark.rows("Q19")
+@in_loop
+async def test_the_last_cut_off_of_a_peer_is_remembered_until_its_subscription_is_deleted(home: Home, how: str):
+    """However often others are cut off: a peer that is away for long asks for it when it is back."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow")
+
+    def whys() -> list[tuple[str, str | None]]:
+        return [(each.subscription, each.peer) for each in broker.stats("t").removals]
+
+    for _ in range(2):
+        await broker.subscribe("t", "mesh.away", peer="away", buffer_messages=1)
+        await broker.publish("t", bodies(2))
+    assert whys() == [("mesh.away", "away")]
+    for number in range(REMOVALS_MAX + 5):
+        await broker.subscribe("t", f"s{number}", buffer_messages=1, start="latest")
+        await broker.publish("t", bodies(2))
+    broker = await home.again(how)
+    assert len(whys()) == REMOVALS_MAX
+    assert whys()[:2] == [("mesh.away", "away"), ("s6", None)]
+    await broker.subscribe("t", "mesh.away", peer="away")
+    assert whys()[0] == ("mesh.away", "away")
+    await broker.unsubscribe("t", "mesh.away")
+    assert ("mesh.away", "away") not in whys()
