@@ -98,6 +98,19 @@ async def test_messages_of_a_peer_are_stored_once_over_any_restart(home: Home, h
     assert await read(broker, "readers") == [*bodies(3), b"new", b"of another run", b"of another node"]
 
 
+@pytest.mark.rows("Q21")
+@in_loop
+async def test_what_comes_again_of_a_run_that_is_forgotten_is_stored_again(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow")
+    for run in range(producers.RUNS_MAX + 1):
+        await broker.publish("t", [b"x"], came(0, place=A._replace(run=f"r{run}")))
+    broker = await home.again(how)
+    for run in range(1, producers.RUNS_MAX + 1):
+        assert (await broker.publish("t", [b"x"], came(0, place=A._replace(run=f"r{run}")))).repeated
+    assert not (await broker.publish("t", [b"x"], came(0, place=A._replace(run="r0")))).repeated
+
+
 @in_loop
 async def test_no_number_of_other_producers_pushes_an_origin_out(home: Home, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
@@ -174,6 +187,10 @@ async def test_an_origin_is_given_for_growing_offsets_in_a_flow_topic_alone(home
     broker = await home.open()
     await broker.create_topic("t", mesh="flow")
     await broker.create_topic("s")
+    colon, beyond = A._replace(run="r:1"), A._replace(partition=limits.FLOW_PARTITIONS_MAX)
+    for place in (colon, beyond):
+        with pytest.raises(InvalidInput, match="origin"):
+            await broker.publish("t", bodies(2), came(0, 1, place=place))
     for topic, options in (("s", came(0, 1)), ("t", came(0)), ("t", came(1, 1)), ("t", came(2, 1)), ("t", came(-1, 1))):
         with pytest.raises(InvalidInput, match="origin"):
             await broker.publish(topic, bodies(2), options)

@@ -129,6 +129,23 @@ static void pause_ms(int milliseconds) { poll(NULL, 0, milliseconds); }
 
 /* ---------------------------------------------------------------------------------------------------------- publish */
 
+static void flow_is_answered(void) {
+    struct wherry *client = with_topic("{\"mesh\": \"flow\"}");
+    struct wherry_message message = message_of("x");
+    struct wherry_publish_options options = {0};
+    struct wherry_answer answer;
+    OK(wherry_publish(client, name, &message, 1, NULL, &answer, SOON_MS, &error));
+    CHECK(answer.kind == WHERRY_PUBLISHED && answer.flags == (WHERRY_DURABLE | WHERRY_FLOW));
+    options.persistence = WHERRY_TRANSIENT;
+    OK(wherry_publish(client, name, &message, 1, &options, &answer, SOON_MS, &error));
+    CHECK(answer.flags == WHERRY_FLOW);
+    options.producer = "p";
+    OK(wherry_publish(client, name, &message, 1, &options, &answer, SOON_MS, &error));
+    OK(wherry_publish(client, name, &message, 1, &options, &answer, SOON_MS, &error));
+    CHECK(answer.flags == (WHERRY_FLOW | WHERRY_REPEATED) && answer.offset == 2);
+    wherry_close(client, SOON_MS);
+}
+
 static void publish_and_confirm(void) {
     struct wherry *client = with_topic("{}");
     struct wherry_message many[10];
@@ -859,6 +876,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"publish_and_confirm", publish_and_confirm},
+    {"flow_is_answered", flow_is_answered},
     {"refused_with_the_field", refused_with_the_field},
     {"many_under_way", many_under_way},
     {"quiet_and_forgotten", quiet_and_forgotten},

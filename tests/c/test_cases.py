@@ -13,7 +13,7 @@ from tests.integration.test_node import CERTIFICATES, Running
 
 SOURCES = [TESTS / "cases.c", CLIENT / "wherry.c"]
 CASES = [
-    *("publish_and_confirm", "refused_with_the_field", "many_under_way", "quiet_and_forgotten"),
+    *("publish_and_confirm", "flow_is_answered", "refused_with_the_field", "many_under_way", "quiet_and_forgotten"),
     *("partitions_and_places", "push_and_ack", "every_field", "nack_and_retry", "dead_letters", "renewed_leases"),
     *("credit_is_honoured", "released_on_goodbye", "without_acks", "a_large_message", "many_streams"),
     *("a_stream_that_the_broker_ends", "held_bytes_are_bounded", "calls", "a_loop_of_its_own", "heartbeats"),

@@ -20,7 +20,7 @@ FAILED_ONCE = (
 )
 
 
-@pytest.mark.rows("Q18", "Q21", "Q22", "Q23", "Q25")
+@pytest.mark.rows("Q18", "Q19", "Q21", "Q22", "Q23", "Q25")
 @pytest.mark.parametrize(
     "seed",
     [
@@ -43,7 +43,7 @@ def test_a_seed_has_one_trace():
     assert run_mesh(1_001).trace == run_mesh(1_001).trace
 
 
-@pytest.mark.rows("Q21")
+@pytest.mark.rows("Q18", "Q19", "Q21")
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.more] if each in SLOW else []) for each in MESH_PLANTS]
 )

@@ -21,6 +21,7 @@ from wherry.node.webhooks.sender import Kind
 from wherry.wire.http.protocol.server import BOUNDS, Observer, Server
 
 if TYPE_CHECKING:
+    from wherry.node.mesh.figures import MeshFailures
     from wherry.wire.native.sessions import Sessions as NativeSessions
     from wherry.wire.stomp.sessions import Sessions
 
@@ -97,6 +98,14 @@ def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
         ("why",),
         lambda: {(why,): sessions.cut_off_counts[why] for why in CUT_OFF_REASONS},
     )
+
+
+def watch_mesh(metrics: Metrics, failures: MeshFailures) -> None:
+    """Add the figures of the mesh of `flow` topics."""
+    from wherry.node.mesh.figures import PARTS  # noqa: PLC0415  only where it has peers
+
+    about = "Parts of the mesh that failed since the start and began again"
+    metrics.count("wherry_mesh_failures", about, ("part",), lambda: {(x,): failures.counts[x] for x in PARTS})
 
 
 def watch_native(metrics: Metrics, sessions: NativeSessions) -> None:

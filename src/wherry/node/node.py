@@ -28,7 +28,7 @@ from wherry.node.config import Config
 from wherry.node.identity import IdentityEndpoints, access_tokens, wait_in_threads, watch_identity
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
-from wherry.node.meter import metered, observer_of, watch_calls, watch_native, watch_server, watch_stomp
+from wherry.node.meter import metered, observer_of, watch_calls, watch_mesh, watch_native, watch_server, watch_stomp
 from wherry.node.native.endpoints import NativeEndpoints
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
@@ -239,14 +239,16 @@ class Node:
             await self._listen(each, context)
         await self._listen_unix(config.server.unix_socket)
         if config.mesh.node is not None:
-            await self._start_mesh()
+            await self._start_mesh(metrics)
 
-    async def _start_mesh(self) -> None:
+    async def _start_mesh(self, metrics: Metrics) -> None:
         from wherry.node.mesh.endpoints import MeshEndpoints  # noqa: PLC0415  only where it has peers
         from wherry.node.mesh.serving import meshing  # noqa: PLC0415
 
-        mesh = meshing(self.broker, self.config.mesh, Path(self.config.storage.path), self.url)
-        self.app.mount(MeshEndpoints(await self._stack.enter_async_context(mesh)).table())
+        meshed = meshing(self.broker, self.config.mesh, Path(self.config.storage.path), self.url)
+        mesh = await self._stack.enter_async_context(meshed)
+        watch_mesh(metrics, mesh.failures)
+        self.app.mount(MeshEndpoints(mesh).table())
 
     def _serve_identity(self, tokens: AccessTokens, access: Access, metrics: Metrics) -> None:
         """Let requests wait for keys of the provider, and show the provider."""

@@ -365,6 +365,10 @@ class Shard:
 
     def _report(self, effects: Effects, position: int) -> None:
         """Report the effects: to callers that wait for a fate, to the outcomes for producers, to webhooks."""
+        for number, why in effects.unsubscribed:
+            self.cut_off_reasons[number] = why or "the subscription was deleted"
+            while len(self.cut_off_reasons) > CUT_OFF_REASONS_MAX:
+                del self.cut_off_reasons[next(iter(self.cut_off_reasons))]
         if self.watches:
             self.watches.update(effects)
         if effects.outcomes:
@@ -412,9 +416,6 @@ class Shard:
 
     def remove_subscription(self, subscription: SubscriptionState, why: str) -> int:
         """Delete a subscription; `why` is the reason its consumers get, empty when a client deleted it."""
-        self.cut_off_reasons[subscription.number] = why or "the subscription was deleted"
-        while len(self.cut_off_reasons) > CUT_OFF_REASONS_MAX:
-            del self.cut_off_reasons[next(iter(self.cut_off_reasons))]
         op = ops.DeleteSubscription(subscription.number, why, keep_dead=bool(why) and subscription.config.durable)
         entry = Entry(self.now().wall_us, [op], volatile=not subscription.config.durable)
         return self.commit([entry])

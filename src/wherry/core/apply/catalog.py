@@ -18,10 +18,11 @@ from wherry.core.state.lease import Leases
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import DEAD as DEAD_COLUMNS
 from wherry.core.state.reader import Reader
-from wherry.core.state.state import SubscriptionState, TopicState
+from wherry.core.state.state import REMOVALS_MAX, SubscriptionState, TopicState
 from wherry.model import ops
 from wherry.model.calls.fate import DEAD, DROPPED
 from wherry.model.calls.stats import Removal
+from wherry.model.catalog.subscription import Subscription
 from wherry.model.limits import ERROR_CHARS_MAX
 from wherry.model.ops import from_ranges
 
@@ -146,10 +147,26 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
             partition.release(gone[~partition.dead.has(gone)])
             step.effects.touched[topic.number, number] = partition
         check_ended(step, topic, partition, None)
-    if op.why:
-        topic.count("cut_off", 1)
-        topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:ERROR_CHARS_MAX]))
+    _note_removal(step, topic, subscription.config, op.why)
+    step.effects.unsubscribed.append((op.number, op.why))
     step.effects.maybe_ready[topic.number] = None
+
+
+def _note_removal(step: Step, topic: TopicState, config: Subscription, why: str) -> None:
+    """Remember that a subscription was cut off.
+
+    A peer asks for that when it is back. So the last record of each stays longer than those of other subscriptions, and
+    goes when its subscription is deleted by a client.
+    """
+    if config.peer is not None:
+        for each in [each for each in topic.removals if each.subscription == config.name]:
+            topic.removals.remove(each)
+    if not why:
+        return
+    topic.count("cut_off", 1)
+    if len(topic.removals) >= REMOVALS_MAX:
+        topic.removals.remove(next((each for each in topic.removals if each.peer is None), topic.removals[0]))
+    topic.removals.append(Removal(step.now_ms, config.name, why[:ERROR_CHARS_MAX], config.peer))
 
 
 def _keep_dead_letters(partition: Partition, reader: Reader) -> int:

@@ -57,6 +57,8 @@ class Effects:
     """Subscriptions that got another webhook."""
     buried: list[int] = field(default_factory=list)
     """Topics that have new dead letters."""
+    unsubscribed: list[tuple[int, str]] = field(default_factory=list)
+    """Subscriptions that were deleted, each with the reason if it was cut off."""
 
 
 class Step(NamedTuple):

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.core.decide.flow import FULL, read_by_ephemerals, without_peers
 from wherry.core.decide.removing import removal_ops
 from wherry.core.index.directory import Directory
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import TopicState
 from wherry.model.errors import LimitReached
-from wherry.model.ops import AnyOp, Bury
+from wherry.model.ops import AnyOp, Bury, DeleteSubscription
 from wherry.model.schema import content_sizes
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+Candidates: TypeAlias = Callable[[Partition, int, int], Int64]
+"""Returns which messages of a batch (partition, base offset, number) may be removed to make room."""
 
 
 def make_room(
@@ -49,9 +53,18 @@ def make_room(
         return fit
     too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
     if config.overflow in ("drop-oldest", "dead-letter-oldest") and not too_big:
-        dropped = _drop_oldest(topic, over_messages, over_bytes, spared)
+
+        def free(partition: Partition, base: int, count: int) -> Int64:
+            return _oldest(partition, base, count, spared)
+
+        dropped = _drop_oldest(topic, over_messages, over_bytes, free)
         if dropped is not None:
             removals += dropped
+            return messages
+    if config.flows and config.overflow == "refuse" and not too_big:
+        given_up = _give_up_peers(topic, messages, size)
+        if given_up is not None:
+            removals += given_up
             return messages
     if over_messages > 0 and config.messages_max is not None:
         raise LimitReached("messages of the topic", config.messages_max, there.messages + messages)
@@ -90,10 +103,31 @@ def _fitting(topic: TopicState, there: Counted, messages: int, size: int, batche
     return fit
 
 
-def _drop_oldest(
-    topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
-) -> list[AnyOp] | None:
-    """Return operations that remove the oldest messages that no consumer holds; None when they are not enough."""
+def _give_up_peers(topic: TopicState, messages: int, size: int) -> list[AnyOp] | None:
+    """Return operations that cut off peers so that new messages fit; None where that is not enough.
+
+    Where nobody else reads the topic, what the peers leave would wait for the next subscription: the oldest go.
+    """
+    most_messages = sys.maxsize if topic.config.messages_max is None else topic.config.messages_max
+    most_bytes = sys.maxsize if topic.config.bytes_max is None else topic.config.bytes_max
+    left = without_peers(topic, most_messages - messages, most_bytes - size)
+    if left is None:
+        return None
+    steps: list[AnyOp] = [DeleteSubscription(each.number, FULL, keep_dead=True) for each in left.cut_off]
+    over_messages, over_bytes = left.messages + messages - most_messages, left.bytes + size - most_bytes
+    if left.is_read or (over_messages <= 0 and over_bytes <= 0):
+        return steps
+    dropped = _drop_oldest(topic, over_messages, over_bytes, _unread)
+    return None if dropped is None else [*steps, *dropped]
+
+
+def _unread(partition: Partition, base: int, count: int) -> Int64:
+    """Return the messages of one batch that no subscription of this node reads."""
+    return read_by_ephemerals(partition, partition.finished.missing(base, base + count))
+
+
+def _drop_oldest(topic: TopicState, over_messages: int, over_bytes: int, candidates: Candidates) -> list[AnyOp] | None:
+    """Return operations that remove the oldest of the candidates; None when they are not enough."""
     bury, dying = topic.config.overflow == "dead-letter-oldest", 0
     heads: list[tuple[int, int, int, int]] = []
     """The next batch of each partition looked at: when it was published, partition, base offset, messages."""
@@ -108,7 +142,7 @@ def _drop_oldest(
             break
         _, number, base, count = heapq.heappop(heads)
         rows = topic.partitions[number].directory
-        old = _oldest(topic.partitions[number], base, count, spared)
+        old = candidates(topic.partitions[number], base, count)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
             gone = removal_ops(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)

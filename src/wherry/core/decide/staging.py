@@ -139,7 +139,7 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
     for settle in (settle for stage in together for settle in stage.settles):
         staged.setdefault(settle.token, []).append(settle.offsets)
     settled: list[tuple[Lease, Rows | None]] = []
-    settles: list[AnyOp] = []
+    settles: list[ops.Settle] = []
     for token, some in staged.items():
         lease = held_lease(state, token)
         offsets = distinct(np.concatenate(some))
@@ -147,6 +147,9 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
         settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
     parts = [part for stage in together for part in stage.parts]
     removals, bases = _place(state, parts)
+    # A peer that makes room here is gone before its settles; they end with it.
+    gone = {op.number for op in removals if isinstance(op, ops.DeleteSubscription)}
+    settles = [op for op in settles if op.subscription not in gone]
     placed = [
         n
         for part, base in zip(parts, bases, strict=True)

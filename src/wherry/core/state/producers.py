@@ -26,6 +26,12 @@ The largest mesh has 7 hubs with 64 leaves each, so 455 nodes, and a topic 8 par
 when each node has lost its data once. Beyond, the origin that has published nothing for the longest time is forgotten.
 """
 
+RUNS_MAX = 8
+"""Runs of the data of one node, of these: a node that begins anew all the time pushes out nothing but its own past.
+
+Beyond, the run of that node from which nothing came for the longest time is forgotten, with all its partitions.
+"""
+
 
 class ProducerCall(NamedTuple):
     """One publish of a producer: its sequence numbers, and `partition, base, count` for each part.
@@ -41,6 +47,12 @@ class ProducerCall(NamedTuple):
     partitions: int = 0
 
 
+def _node_and_run(producer: str) -> tuple[str, str]:
+    """Return what stands for the node and for the run in the name of an origin; any text is one in an old journal."""
+    node, run, _ = (*producer.rsplit(":", 2), "", "")[:3]
+    return node, run
+
+
 class Producers:
     """The producers of one topic, the most recent last.
 
@@ -48,13 +60,15 @@ class Producers:
     push it out: a peer that was cut off for long would deliver again what it had delivered.
     """
 
-    __slots__ = ("_calls", "_origins")
+    __slots__ = ("_calls", "_origins", "_runs")
 
     def __init__(self) -> None:
         self._calls: dict[str, ProducerCall | deque[ProducerCall]] = {}
         """A single call is stored without a deque, which takes 700 bytes: most producers make one call only."""
         self._origins: dict[str, int] = {}
         """The number after the last one of each origin, by the name of its producer."""
+        self._runs: dict[str, dict[str, dict[str, None]]] = {}
+        """The same names by node and run: the runs of each node, the most recent last."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -83,10 +97,7 @@ class Producers:
     def note(self, producer: str, call: ProducerCall) -> None:
         """Remember a new call."""
         if producer.startswith(ORIGIN):
-            self._origins.pop(producer, None)
-            if len(self._origins) >= ORIGINS_MAX:
-                del self._origins[next(iter(self._origins))]
-            self._origins[producer] = call.first + call.messages
+            self._note_origin(producer, call.first + call.messages)
             return
         calls = self._calls.pop(producer, None)
         if calls is None:
@@ -98,6 +109,30 @@ class Producers:
             calls = deque((calls,), PRODUCER_CALLS_MAX)
         calls.append(call)
         self._calls[producer] = calls
+
+    def _note_origin(self, producer: str, end: int) -> None:
+        self._forget_origin(producer)
+        node, run = _node_and_run(producer)
+        runs = self._runs.get(node, {})
+        if run not in runs and len(runs) >= RUNS_MAX:
+            for old in list(next(iter(runs.values()))):
+                self._forget_origin(old)
+        if len(self._origins) >= ORIGINS_MAX:
+            self._forget_origin(next(iter(self._origins)))
+        self._origins[producer] = end
+        runs = self._runs.setdefault(node, {})
+        runs[run] = {**runs.pop(run, {}), producer: None}
+
+    def _forget_origin(self, producer: str) -> None:
+        if self._origins.pop(producer, None) is None:
+            return
+        node, run = _node_and_run(producer)
+        runs = self._runs[node]
+        del runs[run][producer]
+        if not runs[run]:
+            del runs[run]
+        if not runs:
+            del self._runs[node]
 
     def dump(self) -> list[tuple[str, list[ProducerCall]]]:
         """Return everything, for a checkpoint. Calls are immutable, so they are not copied."""

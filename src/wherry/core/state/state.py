@@ -39,7 +39,7 @@ AUDIT_RECORDS_MAX = 1_000
 """Redrives and discards of dead letters remembered for each topic."""
 
 REMOVALS_MAX = 100
-"""Subscriptions that were cut off, remembered for each topic."""
+"""Subscriptions that were cut off, remembered for each topic: more than a node has peers."""
 
 
 @dataclass(slots=True)

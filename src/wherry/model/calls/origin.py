@@ -43,7 +43,7 @@ class OriginPlace(NamedTuple):
 
     @property
     def producer(self) -> str:
-        """The name by which the core remembers what came from here."""
+        """The name by which the core remembers what came from here. Only the node may have colons in its name."""
         return f"{ORIGIN}{self.node}:{self.run}:{self.partition}"
 
 
@@ -63,7 +63,9 @@ class Origin:
         """Raise `InvalidInput` for values that no peer gives."""
         check.graphic("origin.node", self.place.node, limits.NODE_NAME_CHARS_MAX)
         check.graphic("origin.run", self.place.run, RUN_CHARS_MAX)
-        check.integer("origin.partition", self.place.partition, 0, limits.PARTITIONS_MAX - 1)
+        if ":" in self.place.run:
+            raise InvalidInput("origin.run", self.place.run, "no colon")
+        check.integer("origin.partition", self.place.partition, 0, limits.FLOW_PARTITIONS_MAX - 1)
         check.one_of("origin.role", self.role, ROLES)
         offsets = self.offsets
         if len(offsets) != count or np.any(np.diff(offsets) <= 0) or offsets[0] < 0 or offsets[-1] > limits.OFFSET_MAX:

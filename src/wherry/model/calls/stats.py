@@ -15,6 +15,8 @@ class Removal:
     at_ms: int
     subscription: str
     why: str
+    peer: str | None = None
+    """The node that read it, if that is a peer of the mesh."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,13 @@ class Position:
         self._data = ""
         self._ends: dict[int, int] = {}
         """The offset after the last one that is stored here, by partition at the peer."""
+        self.is_given_up = False
+        """Whether this node knows that the peer dropped what it kept for it, and has not subscribed again yet."""
 
     def of(self, data: str) -> Position:
         """Return this position; begin anew if it is not one in this data."""
         if data != self._data:
-            self._data, self._ends = data, {}
+            self._data, self._ends, self.is_given_up = data, {}, False
         return self
 
     def note(self, batch: pa.RecordBatch) -> None:
@@ -69,6 +71,19 @@ class Position:
 
 class _Known(msgspec.Struct):
     config: dict[str, Any]
+
+
+class _Removed(msgspec.Struct):
+    subscription: str
+    why: str
+
+
+class _Figures(msgspec.Struct):
+    removals: list[_Removed]
+
+
+class _Topic(msgspec.Struct):
+    stats: _Figures
 
 
 def peer_terms(me: MeshNode, backlog: Backlog) -> dict[str, Any]:
@@ -114,6 +129,18 @@ async def has_subscription(session: NativeSession, topic: str, name: str, terms:
             difference = f"{field} is {known.config.get(field)!r}, not {terms[field]!r}"
             raise AlreadyExists("subscription", f"{topic}/{name}", difference)
     return True
+
+
+async def ask_why_gone(session: NativeSession, topic: str, name: str) -> str:
+    """Return why a peer has cut off a subscription that it does not have; empty if it has not, or was asked to delete.
+
+    The peer remembers that over its own restarts, and this node need not remember that it had subscribed.
+    """
+    answer = await session.call(ClientRequest("GET", path("topics", topic)))
+    if not answer.ok:
+        raise error_of(answer)
+    whys = [each.why for each in parsed(answer, _Topic).stats.removals if each.subscription == name]
+    return whys[-1] if whys else ""
 
 
 async def leave_topic(session: NativeSession, me: MeshNode, topic: str) -> None:

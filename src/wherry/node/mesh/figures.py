@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+import logging
+from collections import Counter
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from wherry.model.catalog.subscription import Role
+
+Part: TypeAlias = Literal["links", "link", "topic", "announce", "peers"]
+"""What can fail in a mesh by itself, and begins again: the look after all links, one link, one topic of a link, the
+record of this node, the records of others."""
+
+PARTS: tuple[Part, ...] = get_args(Part)
+
+_log = logging.getLogger("wherry.mesh")
 
 LinkState: TypeAlias = Literal["connecting", "connected", "refused"]
 
@@ -25,6 +35,18 @@ class FlowFigures(msgspec.Struct):
     refused: int = 0
     cut_offs: int = 0
     last_fault: str = ""
+
+
+class MeshFailures:
+    """Exceptions that nobody expected: each is logged and counted, and what it ended begins again."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Part] = Counter()
+
+    def note(self, part: Part, **about: str) -> None:
+        """Log and count the exception that is being handled."""
+        self.counts[part] += 1
+        _log.exception("a part of the mesh failed, and begins again", extra={"part": part, **about})
 
 
 class LinkView(msgspec.Struct):

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from wherry.broker.port.port import BrokerPort
 from wherry.client.link.backoff import Backoff
@@ -21,7 +21,7 @@ from wherry.client.native.session import NativeSession
 from wherry.mesh.flow.links import MeshNode
 from wherry.model.errors import Forbidden, NotFound, WherryError
 from wherry.node.mesh.at_peer import Backlog, Position, ask_topic, leave_topic
-from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, TopicAtNode
+from wherry.node.mesh.figures import FlowFigures, LinkState, LinkView, MeshFailures, TopicAtNode
 from wherry.node.mesh.flowing import FlowTopics
 from wherry.node.mesh.topic_flow import TopicFlow
 
@@ -51,22 +51,21 @@ Greet = Callable[[NativeSession], Awaitable[None]]
 """Called with each new connection to a peer that is to be connected to."""
 
 
+class LinkCalls(NamedTuple):
+    """What the links of a node have in common: who it is, how it dials, judges and greets, and where failures go."""
+
+    me: Callable[[], MeshNode]
+    dial: Callable[[str], Dialled]
+    judge: Judge
+    greet: Greet
+    failures: MeshFailures
+
+
 class PeerLink:
     """The link to the node at one address."""
 
-    def __init__(
-        self,
-        broker: BrokerPort,
-        me: Callable[[], MeshNode],
-        url: str,
-        dial: Callable[[str], Dialled],
-        judge: Judge,
-        greet: Greet,
-        backlog: Backlog,
-        flowing: FlowTopics,
-    ) -> None:
-        self._broker, self._me, self.url, self._dial = broker, me, url, dial
-        self._judge, self._greet, self._backlog = judge, greet, backlog
+    def __init__(self, broker: BrokerPort, url: str, calls: LinkCalls, backlog: Backlog, flowing: FlowTopics) -> None:
+        self._broker, self.url, self._calls, self._backlog = broker, url, calls, backlog
         self._flowing = flowing
         self.peer: MeshNode | None = None
         """The node at the address, once it was connected."""
@@ -106,24 +105,30 @@ class PeerLink:
         backoff = Backoff()
         while True:
             is_refused = False
-            dialled = self._dial(self.url)
             try:
-                is_refused = not await self._serve(await dialled.session(), backoff)
+                is_refused = not await self._connect(backoff)
                 if not is_refused:
                     self._why = "the connection was lost"
             except WherryError as fault:
                 self._why = str(fault)
             except Exception as fault:
                 self._why = f"{type(fault).__name__}: {fault}"
-                _log.exception("a link failed", extra={"url": self.url})
+                self._calls.failures.note("link", url=self.url)
             finally:
                 self._state, self._session = "refused" if is_refused else "connecting", None
-                with suppress(WherryError):
-                    await dialled.close()
             if is_refused:
                 await asyncio.sleep(REFUSED_S)
             else:
                 await backoff.pause()
+
+    async def _connect(self, backoff: Backoff) -> bool:
+        """Connect, and run flows until the connection ends; return False if the peer is none to connect to."""
+        dialled = self._calls.dial(self.url)
+        try:
+            return await self._serve(await dialled.session(), backoff)
+        finally:
+            with suppress(WherryError):
+                await dialled.close()
 
     async def _serve(self, session: NativeSession, backoff: Backoff) -> bool:
         """Run flows until the session ends; return False if the peer is none to connect to."""
@@ -131,7 +136,11 @@ class PeerLink:
         lost = asyncio.ensure_future(asyncio.shield(session.lost))
         try:
             while not lost.done():
-                if self._session is session and self.peer is not None and (why := self._judge(self.peer, self.url)):
+                if (
+                    self._session is session
+                    and self.peer is not None
+                    and (why := self._calls.judge(self.peer, self.url))
+                ):
                     self._why = why
                     return False
                 for topic in self._flowing.names():
@@ -174,7 +183,7 @@ class PeerLink:
     async def _is_welcome(self, session: NativeSession, found: TopicAtNode) -> bool:
         """Return whether the peer is one to connect to; greet it if it is new."""
         peer = MeshNode(found.node, found.role, found.hub)
-        why = self._judge(peer, self.url)
+        why = self._calls.judge(peer, self.url)
         if why:
             self.peer, self._why = peer, why
             return False
@@ -188,15 +197,18 @@ class PeerLink:
         """Greet the peer; if it does not let this node announce itself, the link shows that, and goes on."""
         why = ""
         try:
-            await self._greet(session)
+            await self._calls.greet(session)
         except WherryError as fault:
             why = f"this node is not announced there: {fault}"
+        except Exception as fault:
+            why = f"{type(fault).__name__}: {fault}"
+            self._calls.failures.note("announce", url=self.url)
         if session is self._session:
             self._why = why
 
     def _start(self, session: NativeSession, topic: str) -> asyncio.Task[None]:
         figures, position = self._of(topic), self._positions.setdefault(topic, Position())
-        flow = TopicFlow(self._broker, self._me(), session, topic, figures, self._backlog, position)
+        flow = TopicFlow(self._broker, self._calls.me(), session, topic, figures, self._backlog, position)
         return asyncio.create_task(self._run(flow, session, topic, figures), name=f"wherry mesh {topic}")
 
     async def _run(self, flow: TopicFlow, session: NativeSession, topic: str, figures: FlowFigures) -> None:
@@ -211,4 +223,7 @@ class PeerLink:
                 self._denied.add(topic)
             if not self._broker.has_topic(topic):
                 with suppress(WherryError):
-                    await leave_topic(session, self._me(), topic)
+                    await leave_topic(session, self._calls.me(), topic)
+        except Exception as fault:
+            figures.last_fault = f"{type(fault).__name__}: {fault}"
+            self._calls.failures.note("topic", url=self.url, topic=topic)

@@ -20,10 +20,9 @@ from wherry.mesh.flow.links import LinkPlan, MeshNode, is_among, plan_links, ref
 from wherry.mesh.flow.records import KnownPeers, PeerRecord
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound, WherryError
-from wherry.node.mesh.at_peer import SUBSCRIPTIONS
-from wherry.node.mesh.figures import BacklogView, CutOffView, MeshView, TopicAtNode
+from wherry.node.mesh.figures import BacklogView, CutOffView, MeshFailures, MeshView, TopicAtNode
 from wherry.node.mesh.flowing import FlowTopics
-from wherry.node.mesh.link import Dialled, PeerLink
+from wherry.node.mesh.link import Dialled, LinkCalls, PeerLink
 from wherry.node.mesh.settings import MeshSettings
 
 EXPIRES_ANNOUNCES = 4
@@ -43,7 +42,7 @@ class NodeMesh:
     def __init__(
         self, broker: BrokerPort, settings: MeshSettings, run: str, url: str, dial: Callable[[str], Dialled]
     ) -> None:
-        self._broker, self._settings, self._url, self._dial = broker, settings, url, dial
+        self._broker, self._settings, self._url = broker, settings, url
         self._run = run_behind(run, next(iter(settings.addresses)) if settings.role == "leaf" else None)
         self._links: dict[str, tuple[PeerLink, asyncio.Task[None]]] = {}
         self._flowing = FlowTopics(broker)
@@ -51,6 +50,8 @@ class NodeMesh:
         self._plan = LinkPlan((), {})
         self._version = 0
         self._greetings: dict[str, asyncio.Task[None]] = {}
+        self.failures = MeshFailures()
+        self._calls = LinkCalls(lambda: self.me, dial, self._judge, self._greet, self.failures)
 
     @property
     def me(self) -> MeshNode:
@@ -95,7 +96,7 @@ class NodeMesh:
             try:
                 await self._look()
             except Exception:
-                _log.exception("the links could not be looked after")
+                self.failures.note("links")
             await asyncio.sleep(self._settings.look_s)
 
     async def _look(self) -> None:
@@ -105,16 +106,7 @@ class NodeMesh:
         self._plan = plan_links(self.me, self._settings.addresses, self._known.records, connected, self._is_trusted)
         for url in self._plan.wanted:
             if url not in self._links and url != self._url:
-                link = PeerLink(
-                    self._broker,
-                    lambda: self.me,
-                    url,
-                    self._dial,
-                    self._judge,
-                    self._greet,
-                    self._settings.backlog,
-                    self._flowing,
-                )
+                link = PeerLink(self._broker, url, self._calls, self._settings.backlog, self._flowing)
                 self._links[url] = (link, asyncio.create_task(link.run(), name=f"wherry mesh {url}"))
         for url in [each for each in self._links if each not in self._plan.wanted]:
             _, task = self._links.pop(url)
@@ -159,10 +151,12 @@ class NodeMesh:
                 await self._broker.publish(records.TOPIC, [self._record()])
             except WherryError as fault:
                 _log.warning("this node could not announce itself", extra={"why": str(fault)})
-            await self._greet_hubs()
+            except Exception:
+                self.failures.note("announce")
+            self._greet_hubs()
             await asyncio.sleep(self._settings.announce_s)
 
-    async def _greet_hubs(self) -> None:
+    def _greet_hubs(self) -> None:
         """Announce this node at each hub that it is connected to, which passes that on as a message of its own.
 
         A hub does not pass on what it got from a hub. So two hubs that were cut off from each other until both had
@@ -188,7 +182,9 @@ class NodeMesh:
                 await self._read_peers_once()
             except WherryError as fault:
                 _log.warning("the peers could not be read", extra={"why": str(fault)})
-                await asyncio.sleep(self._settings.announce_s)
+            except Exception:
+                self.failures.note("peers")
+            await asyncio.sleep(self._settings.announce_s)
 
     async def _read_peers_once(self) -> None:
         name = f"mesh-reader.{self._settings.node}"
@@ -231,5 +227,5 @@ class NodeMesh:
         return [
             CutOffView(topic, each.subscription, each.at_ms, each.why)
             for each in self._broker.stats(topic).removals
-            if each.subscription.startswith(SUBSCRIPTIONS)
+            if each.peer is not None
         ]

@@ -35,7 +35,15 @@ from wherry.model.errors import (
     WherryError,
 )
 from wherry.model.schema import content_bytes
-from wherry.node.mesh.at_peer import Backlog, Position, ask_topic, has_subscription, peer_terms, subscription_of
+from wherry.node.mesh.at_peer import (
+    Backlog,
+    Position,
+    ask_topic,
+    ask_why_gone,
+    has_subscription,
+    peer_terms,
+    subscription_of,
+)
 from wherry.node.mesh.calling import SessionCaller
 from wherry.node.mesh.figures import FlowFigures
 from wherry.wire.native.codec.documents import SubscribeTerms
@@ -76,14 +84,14 @@ class TopicFlow:
         stream.subscribe(terms)
         try:
             await stream.opened
+            self._position.is_given_up = False
             found = await ask_topic(self._session, self._topic)
             if found != before:  # it was made anew meanwhile: whose offsets the messages have is not known
                 return
             peer = MeshNode(found.node, found.role, found.hub)
             await self._pump(stream, Source(peer, found.run, self._topic))
         except CutOff as fault:
-            self._figures.cut_offs += 1
-            _log.warning("a peer dropped the backlog for this node", extra={"topic": self._topic, "why": str(fault)})
+            self._note_cut_off(str(fault))
             raise
         finally:
             await stream.cancel()
@@ -99,7 +107,16 @@ class TopicFlow:
         assert terms.create is not None
         if await has_subscription(self._session, self._topic, self._name, terms.create):
             return msgspec.structs.replace(terms, create=None)
+        if not self._position.is_given_up and (why := await ask_why_gone(self._session, self._topic, self._name)):
+            self._note_cut_off(f"while this node was away, its subscription was cut off: {why}")
         return msgspec.structs.replace(terms, create={**terms.create, **self._position.start(partitions)})
+
+    def _note_cut_off(self, why: str) -> None:
+        """Note that the peer dropped the backlog: what is not here yet may be missing for good."""
+        self._position.is_given_up = True
+        self._figures.cut_offs += 1
+        self._figures.last_fault = why
+        _log.warning("a peer dropped the backlog for this node", extra={"topic": self._topic, "why": why})
 
     def _terms(self) -> SubscribeTerms:
         create = peer_terms(self._me, self._backlog)

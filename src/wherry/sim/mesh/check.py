@@ -18,6 +18,9 @@ def check_mesh(plan: MeshPlan, history: MeshHistory) -> list[str]:
         return [f"answers: a publish was answered {sorted(history.guarantees)}"]
     if plan.is_calm and history.copies:
         return [f"copies: nothing failed, and {history.copies} messages came to nodes that did not need them"]
+    if history.untold:
+        at, peer = history.untold[0]
+        return [f"told: {at} dropped the backlog of {peer}, which does not know it"]
     return [fault for name in plan.nodes for fault in _check_node(plan, history, name)]
 
 

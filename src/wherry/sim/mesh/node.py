@@ -6,6 +6,7 @@ Its process can be killed, or lose its power, between any two callbacks, and is 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from random import Random
@@ -98,6 +99,8 @@ class MeshSimNode:
         self.lives = 0
         self.cut_offs: set[tuple[str, int]] = set()
         """Subscriptions that were cut off here, with the time: a broker remembers the last ones only."""
+        self.told: Counter[str] = Counter()
+        """How often this node, in its earlier lives, found that a peer had dropped its backlog."""
 
     async def boot(self) -> None:
         """Start the node on its disk."""
@@ -139,6 +142,7 @@ class MeshSimNode:
         if self.broker is None:
             return
         self.note_cut_offs()
+        self.told += self._told_now()
         self.broker = self.mesh = self.server = None
         if power:
             self._disk.crash()
@@ -173,6 +177,25 @@ class MeshSimNode:
         """Remember which subscriptions were cut off here."""
         if self.broker is not None and self.broker.has_topic(TOPIC):
             self.cut_offs |= {(each.subscription, each.at_ms) for each in self.broker.stats(TOPIC).removals}
+
+    def peers_cut_off(self) -> set[str]:
+        """Return the peers that were cut off here, as the broker remembers it now."""
+        found = self.broker.stats(TOPIC).removals if self.broker is not None else ()
+        return {each.peer for each in found if each.peer is not None}
+
+    def was_told(self, peer: str) -> bool:
+        """Return whether this node ever found that a peer had dropped its backlog."""
+        return (self.told + self._told_now())[peer] > 0
+
+    def _told_now(self) -> Counter[str]:
+        links = [] if self.mesh is None else self.mesh.view().links
+        return Counter(
+            {
+                link.node: sum(flow.cut_offs for flow in link.topics if flow.topic == TOPIC)
+                for link in links
+                if link.node
+            }
+        )
 
     def copies(self) -> int:
         """Return how many messages came here without need, in this life."""

@@ -14,6 +14,9 @@ NODES_MAX = 20
 BACKLOG = 10_000
 """More than any run publishes."""
 
+BOUND = 40
+"""Messages of a bounded topic: more than the largest publish, and less than a node publishes while a peer is away."""
+
 FEW = 4
 """Nodes: so few have much to do in a short time."""
 
@@ -41,11 +44,14 @@ class MeshPlan:
     backlog: int
     """Messages that a peer keeps for a node; few in some runs, so that subscriptions are cut off."""
     weather: Weather
+    messages_max: int | None = None
+    """The bound of the topic at each node, which refuses; only what its own clients have not read may fill it."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing fails."""
-        return not (self.kills or self.cuts or self.losses) and self.backlog >= BACKLOG
+        """Whether nothing fails, and no peer can be cut off."""
+        is_unbounded = self.backlog >= BACKLOG and self.messages_max is None
+        return is_unbounded and not (self.kills or self.cuts or self.losses)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -75,4 +81,5 @@ def draw_mesh(random: Random) -> MeshPlan:
         losses=0 if is_calm else random.choice((0, 1, 3, 12)),
         backlog=BACKLOG if is_calm else random.choice((BACKLOG, BACKLOG, BACKLOG, 10)),
         weather=Weather(delay_s=random.choice((0.001, 0.02, 0.2)), tiny=random.random() < 0.1),
+        messages_max=None if is_calm else random.choice((None, None, BOUND)),
     )

@@ -17,6 +17,7 @@ from random import Random
 
 from wherry.client.link import backoff
 from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.errors import LimitReached
 from wherry.node.mesh.at_peer import Backlog
 from wherry.node.mesh.settings import MeshSettings
 from wherry.sim.mesh.check import check_mesh
@@ -30,6 +31,9 @@ from wherry.wire.fairness import set_fair_loop
 READERS = "readers"
 HEAL_S = 90.0
 """Within this time after the last fault, every node has everything."""
+
+FULL_S = 30.0
+"""Much longer than the reader of a node takes to read all that a bounded topic holds, whoever else does not."""
 
 QUIET_LOOKS = 3
 
@@ -45,6 +49,8 @@ class MeshHistory:
     guarantees: set[str] = field(default_factory=set)
     cut_offs: dict[str, int] = field(default_factory=dict)
     """At each node: how many subscriptions were cut off."""
+    untold: list[tuple[str, str]] = field(default_factory=list)
+    """Nodes that cut off a peer, and the peer, which never found out."""
     copies: int = 0
     """Messages that came to a node without need: it had them, or they come by another way."""
     faults: list[str] = field(default_factory=list)
@@ -137,6 +143,9 @@ class MeshRun:
             await asyncio.wait(readers)
             supervising.cancel()
         for name, node in self.nodes.items():
+            cut_off = sorted(node.peers_cut_off())
+            self.history.untold += [(name, peer) for peer in cut_off if not self.nodes[peer].was_told(name)]
+        for name, node in self.nodes.items():
             node.note_cut_offs()
             self.history.cut_offs[name] = len(node.cut_offs)
             self.history.copies += node.copies()
@@ -145,7 +154,8 @@ class MeshRun:
     async def _declare(self, node: MeshSimNode) -> None:
         async def ask(broker: object) -> None:
             assert node.broker is not None
-            await node.broker.create_topic(TOPIC, mesh="flow", partitions=self.plan.partitions)
+            bound = self.plan.messages_max
+            await node.broker.create_topic(TOPIC, mesh="flow", partitions=self.plan.partitions, messages_max=bound)
             await node.broker.subscribe(TOPIC, READERS)
 
         await node.call(ask)
@@ -207,19 +217,28 @@ class MeshRun:
             partition = random.randrange(self.plan.partitions)
             options = PublishOptions(producer=name, sequence=number, partition=partition)
             done = await self._confirmed(node, payloads, options)
+            if done is None:
+                self.history.faults.append(f"flows: {name} refused {name}/{number} for {FULL_S:.0f} s")
+                return
             self.history.guarantees.add(done.mesh)
             self.history.sent[name] += payloads
             number += len(payloads)
 
     @staticmethod
-    async def _confirmed(node: MeshSimNode, payloads: list[str], options: PublishOptions) -> Published:
+    async def _confirmed(node: MeshSimNode, payloads: list[str], options: PublishOptions) -> Published | None:
+        """Publish until it is confirmed; return None if the topic stays full although its reader reads."""
+        messages, now = [each.encode() for each in payloads], asyncio.get_running_loop().time
+        full_since: float | None = None
         while True:
             try:
-                return await node.call(
-                    lambda broker: broker.publish(TOPIC, [each.encode() for each in payloads], options)
-                )
+                return await node.call(lambda broker: broker.publish(TOPIC, messages, options))
+            except LimitReached:
+                full_since = now() if full_since is None else full_since
+                if now() - full_since > FULL_S:
+                    return None
             except FAULTS:
-                await asyncio.sleep(0.1)
+                full_since = None
+            await asyncio.sleep(0.1)
 
     async def _read(self, name: str) -> None:
         """Record what is stored at a node, and ack it."""

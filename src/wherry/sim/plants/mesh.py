@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from wherry.core.apply import publishes
-from wherry.core.decide import flow, publishing
+from wherry.core.decide import flow, publishing, room
 from wherry.core.state.producers import Producers
 from wherry.mesh.flow import passing
 from wherry.model import ops
@@ -106,7 +106,7 @@ def retry_later() -> Any:
 def greet_nobody_again() -> Any:
     """Announce a hub at other hubs only when it connects to them."""
 
-    async def nothing(self: NodeMesh) -> None:
+    def nothing(self: NodeMesh) -> None:
         return
 
     return patched(NodeMesh, "_greet_hubs", lambda _: nothing)
@@ -134,6 +134,20 @@ def promise_too_much() -> Any:
     return patched(publishing, "decide", make)
 
 
+def refuse_for_a_peer() -> Any:
+    """Let what only peers have not read fill a topic, so that it refuses publishes."""
+    return patched(room, "without_peers", lambda _: lambda *args: None)
+
+
+def cut_off_without_a_word() -> Any:
+    """Take a missing subscription at a peer for one that never was."""
+
+    async def nothing(*_: Any) -> str:
+        return ""
+
+    return patched(topic_flow, "ask_why_gone", lambda _: nothing)
+
+
 def _subscribed(**fields: Any) -> Any:
     def make(terms: Any) -> Any:
         def other(self: TopicFlow) -> Any:
@@ -156,5 +170,7 @@ MESH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "greet nobody again": (greet_nobody_again, 206, ("healed",)),
     "share a subscription": (share_a_subscription, 0, ("connected",)),
     "promise too much": (promise_too_much, 0, ("answers",)),
+    "refuse for a peer": (refuse_for_a_peer, 11, ("flows",)),
+    "cut off without a word": (cut_off_without_a_word, 2, ("told",)),
 }
 """Each bug, the first seed that shows it in the run of the mesh, and the checkers that find it."""

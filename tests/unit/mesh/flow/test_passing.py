@@ -1,5 +1,6 @@
 """What a node takes of a delivery of a peer."""
 
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -62,3 +63,47 @@ def test_what_is_published_again_has_its_fields_and_the_header_of_its_origin(hea
 
 def test_a_header_of_another_topic_makes_no_origin():
     assert origins(G, H, delivered(of("m", 80, "leaf", "other"))) == {"h": [0]}
+
+
+@pytest.mark.rows("Q21")
+@pytest.mark.parametrize("seed", range(40))
+def test_columns_and_rows_give_the_same(seed: int):
+    """Deliveries without a message of another node are taken by whole columns."""
+    random = Random(seed)
+
+    def headers() -> Any:
+        return random.choice((None, [], [("k", "v" * random.randrange(3))], [("a", ""), ("b", "x"), ("a", "y")]))
+
+    rows = [
+        {"offset": random.randrange(30), "partition": random.randrange(2), "headers": headers(), "payload": b"%d" % row}
+        for row in range(40)
+    ]
+    if seed % 4 == 0:
+        rows = [{**row, "headers": None} for row in rows]
+    for row in rows:
+        row["payload"] = b"%d/%d" % (row["partition"], row["offset"])  # the same message if it is there twice
+    batch = delivered(*rows).slice(random.randrange(5), 30)
+    by_columns = take(G, Source(H, "r", "t"), batch)
+    # one more message, of another node: then all are taken by rows
+    both = pa.Table.from_batches([batch, delivered(of("m", 80, "leaf"))]).combine_chunks().to_batches()[0]
+    by_rows = take(G, Source(H, "r", "t"), both)
+    assert by_columns.left_out == by_rows.left_out == 0
+    parts = {part.origin.place: part for part in by_rows.parts if part.origin.place.node == "h"}
+    assert {part.origin.place for part in by_columns.parts} == set(parts)
+    for part in by_columns.parts:
+        part.messages.validate(full=True)
+        other = parts[part.origin.place]
+        assert part.origin.offsets.tolist() == other.origin.offsets.tolist()
+        assert len({*part.origin.offsets.tolist()}) == part.messages.num_rows
+        payloads = part.messages.column("payload").to_pylist()
+        assert payloads == other.messages.column("payload").to_pylist()
+        assert payloads == [b"%d/%d" % (part.origin.place.partition, at) for at in part.origin.offsets.tolist()]
+        shown = [(HEADER, show_origin(part.origin.place, at, "hub", "t")) for at in part.origin.offsets.tolist()]
+        given: dict[Any, list[Any]] = {(row["partition"], row["offset"]): [] for row in rows}
+        for row in rows:
+            given[row["partition"], row["offset"]].append(list(row["headers"] or ()))
+        for at, header, found in zip(
+            part.origin.offsets, shown, part.messages.column("headers").to_pylist(), strict=True
+        ):
+            assert found[-1] == header
+            assert found[:-1] in given[part.origin.place.partition, int(at)]
