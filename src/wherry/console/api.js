@@ -12,8 +12,11 @@ export class Problem extends Error {
   }
 }
 
-let askForKey = () => {};
+let askForKey = () => {}, renewKey = async () => false;
 export const onLocked = (fn) => (askForKey = fn);
+/** Before the user is asked: `fn` gets another key where the one of this tab has expired, and resolves to whether it did. */
+export const onExpired = (fn) => (renewKey = fn);
+export const renewed = () => renewKey();
 
 /** Values that this tab keeps; where the browser forbids that or has no room, only until the page is left. */
 const aside = new Map();
@@ -50,6 +53,7 @@ async function ask(method, path, body, more = {}) {
   }
   if (!answer.ok) {
     const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
+    if (answer.status === 401 && !more.again && (await renewKey())) return ask(method, path, body, { ...more, again: true });
     if (answer.status === 401 && !more.quiet) askForKey(problem);
     throw problem;
   }

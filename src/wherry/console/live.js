@@ -1,6 +1,6 @@
 // One stream of figures for all charts: turns counters into rates and histories, and calls the listeners of the pages.
 
-import { Problem, recall, remember, stream } from "./api.js";
+import { Problem, recall, remember, renewed, stream } from "./api.js";
 import { setClock } from "./format.js";
 
 const KEPT = 300; // points of the totals: five minutes
@@ -119,6 +119,8 @@ export async function follow() {
         take(data);
       }, mine.signal);
     } catch (fault) {
+      if (mine.signal.aborted) return;
+      if (fault.status === 401 && (await renewed())) continue;
       if (mine.signal.aborted) return;
       if (fault.status === 401) {
         live.state = "locked";
