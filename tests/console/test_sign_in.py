@@ -252,6 +252,26 @@ def test_an_answer_that_was_changed_on_its_way_is_refused(place: Place, opened: 
 
 
 @pytest.mark.rows("P12")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("nonce", "an ID token of another sign-in"), ("code_challenge", "does not take this sign-in any more")],
+)
+def test_an_answer_to_a_request_that_was_changed_is_refused(place: Place, opened: Opening, name: str, words: str):
+    page = opened(place.url, quiet=False)
+
+    def forge(route: Route) -> None:
+        url, _, fields = route.request.url.partition("?")
+        others = [each for each in fields.split("&") if not each.startswith(f"{name}=")]
+        changed_fields = "&".join([*others, f"{name}={'x' * 43}"])
+        route.continue_(url=f"{url}?{changed_fields}")
+
+    page.route("**/realms/shop/auth?*", forge)
+    sign_in(page, place)
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text(words)
+    assert kept(page) == []
+
+
+@pytest.mark.rows("P12")
 def test_an_answer_is_taken_once_and_in_its_own_tab_only(place: Place, opened: Opening):
     page = opened(place.url, quiet=False)
     back = returned_to(page, place)
@@ -348,6 +368,28 @@ def test_without_a_refresh_token_the_page_visits_the_provider_which_asks_nothing
         assert kept(page) == []
 
 
+@pytest.mark.rows("P12")
+def test_a_visit_that_finds_another_user_shows_nothing_of_the_one_before(
+    tmp_path_factory: pytest.TempPathFactory, opened: Opening
+):
+    home = tmp_path_factory.mktemp("other")
+    with signing_in(home, lives_s=BRIEF_S, grants=["authorization_code"]) as place:
+        page = opened(place.url, "topics", quiet=False)
+        sign_in(page, place, "bob")
+        is_live(page)
+        page.evaluate("() => sessionStorage.setItem('wherry.draft', JSON.stringify({payload: 'of bob'}))")
+        beside = page.context.new_page()
+        beside.goto(f"{place.identity.issuer}/session/end")
+        beside.get_by_role("button", name="Yes, sign me out").click()
+        beside.goto(f"{place.url}/console")
+        sign_in(beside, place, "eve")
+        expect(beside.locator(".caller")).to_have_text("eve", timeout=PATIENCE_MS)
+        beside.close()
+        expect(page.locator(".caller")).to_have_text("eve", timeout=PATIENCE_MS)
+        expect(page.locator("main")).to_contain_text("No topics yet")
+        assert "wherry.draft" not in kept(page)
+
+
 def test_what_a_user_writes_is_not_lost_to_a_visit_of_the_provider(
     tmp_path_factory: pytest.TempPathFactory, opened: Opening
 ):
@@ -389,9 +431,24 @@ def test_a_provider_that_was_never_reached_is_named(tmp_path: Path, opened: Open
 
 def test_without_a_client_the_console_asks_for_keys_alone(tmp_path: Path, opened: Opening):
     with taking_tokens(tmp_path, f"http://127.0.0.1:{free_port()}/realms/shop") as served:
+        assert ask(served.node.url, "GET /v1/sign-in") == {"provider": None}
         page = opened(served.node.url, quiet=False)
-        with page.expect_response("**/v1/sign-in") as found:
-            page.reload()
-        assert found.value.json() == {"provider": None}
+        page.wait_for_load_state("networkidle")
         expect(page.get_by_role("dialog").get_by_label("API key")).to_be_visible()
         expect(page.get_by_role("dialog").get_by_role("button", name="Sign in with")).to_have_count(0)
+
+
+def test_where_browsers_forbid_cryptography_the_page_states_what_it_needs(place: Place, opened: Opening):
+    page = opened(place.url, quiet=False)
+    far = f"http://queue.example:{place.served.node.port}"
+
+    def to_node(route: Route) -> None:
+        """Ask the node in the place of a name that leads nowhere."""
+        headers = {name: each for name, each in route.request.headers.items() if name != "origin"}
+        route.fulfill(response=route.fetch(url=route.request.url.replace(far, place.url), headers=headers))
+
+    page.route(f"{far}/**", to_node)
+    page.goto(f"{far}/console")
+    begin(page, place)
+    expect(page.locator(".toast.bad")).to_contain_text("this page has to come by https, or from this machine")
+    assert kept(page) == []

@@ -150,6 +150,7 @@ function askForKey(why) {
 async function finishSignIn(returned) {
   try {
     const { at, given } = await finish(returned);
+    if (session()?.subject !== at.subject) forget(); // what is kept in this tab was shown to another user
     keepSession(at, given);
     await greet();
     return true;

@@ -73,8 +73,7 @@ export async function finish({ answer, begun }) {
   if (named === null ? at.names_issuer : named !== at.issuer) throw problem(`The answer is not from ${at.issuer}. It was not used: begin again.`);
   if (answer.has("error")) throw refused(answer.get("error"), answer.get("error_description"));
   const given = await askToken(at, { grant_type: "authorization_code", code: answer.get("code"), redirect_uri: returnsTo(), code_verifier: begun.verifier });
-  checkIdentity(given.id_token, at, begun.nonce);
-  return { at, given };
+  return { at: { ...at, subject: subjectOf(given.id_token, at, begun.nonce) }, given };
 }
 
 /** Ask the token endpoint, as the public client that the console is. */
@@ -86,17 +85,18 @@ export async function askToken(at, fields) {
     throw problem(`${hostOf(at.token_url)} did not answer this page. It has to be reachable, and to let pages of ${location.origin} ask for tokens (CORS; in Keycloak: Web origins of the client).`, "unreached");
   }
   const given = await answer.json().catch(() => ({}));
-  if (answer.status >= 500) throw problem(`The provider failed with status ${answer.status}.`, "unreached");
+  if (answer.status >= 500 || answer.status === 429) throw problem(`The provider failed with status ${answer.status}.`, "unreached");
   if (!answer.ok) throw refused(given.error, given.error_description);
   if (!/^[!-~]+$/.test(given.access_token ?? "") || String(given.token_type).toLowerCase() !== "bearer") throw problem("The provider gave no access token that can be used.");
   return given;
 }
 
-/** Check that an ID token is from this provider, for this client and this sign-in. It came from the token endpoint itself, so its signature adds nothing. */
-function checkIdentity(token, at, nonce) {
+/** Return the user that an ID token names, once it is from this provider, for this client and this sign-in. It came from the token endpoint itself, so its signature adds nothing. */
+function subjectOf(token, at, nonce) {
   let claims = {};
   try { claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0)))); } catch { /* none that can be read */ }
   if (claims.iss !== at.issuer || ![claims.aud].flat().includes(at.client_id) || claims.nonce !== nonce) throw problem("The provider answered with an ID token of another sign-in. It was not used: begin again.");
+  return claims.sub;
 }
 
 function refused(code, explained) {

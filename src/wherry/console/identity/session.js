@@ -5,7 +5,8 @@ import { askToken, hostOf, leave, provider } from "./flow.js";
 
 const PLACE = "wherry.session";
 const EARLY_MS = 30_000, EARLY_SHARE = 0.2; // renewed so long before the end, or in the last share of the life where that is later
-const RETRY_MS = 2_000;
+const RETRY_MS = 2_000, PAUSE_MS = 1_000; // after a renewal that failed; after any, whatever life the provider states
+const VISIT_MS = 30_000; // the browser has so long to leave the page
 const LIFE_S = 60, LIFE_S_MAX = 86_400; // where the provider states none; the longest that is believed
 
 let timer = 0, renewing = null, onRenewed = () => {};
@@ -13,14 +14,13 @@ export const whenRenewed = (fn) => (onRenewed = fn);
 export const session = () => JSON.parse(recall(PLACE) || "null");
 export const providerHost = () => (session() ? hostOf(session().issuer) : "");
 
-/** Keep what the provider gave, and renew it in time. */
-export function keepSession(at, given) {
+/** Keep what the provider gave, and renew it in time; `before` is the session that goes on. */
+export function keepSession(at, given, before = {}) {
   const life_ms = Math.min(Math.max(Number(given.expires_in ?? LIFE_S) || 0, 0), LIFE_S_MAX) * 1000, ends_at = Date.now() + life_ms;
-  const before = session();
   setKey(given.access_token);
   remember(PLACE, JSON.stringify({
     issuer: at.issuer, client_id: at.client_id, token_url: at.token_url, end_session_url: at.end_session_url,
-    refresh: given.refresh_token ?? before?.refresh, identity: given.id_token ?? before?.identity, ends_at, renew_at: ends_at - Math.min(EARLY_MS, life_ms * EARLY_SHARE),
+    subject: before.subject ?? at.subject, refresh: given.refresh_token ?? before.refresh, identity: given.id_token ?? before.identity, ends_at, renew_at: ends_at - Math.min(EARLY_MS, life_ms * EARLY_SHARE),
   }));
   resume();
 }
@@ -28,7 +28,7 @@ export function keepSession(at, given) {
 /** Wait for the time to renew, also in a page that was loaded again. */
 export function resume() {
   clearTimeout(timer);
-  if (session()) timer = setTimeout(whenDue, Math.max(0, session().renew_at - Date.now()));
+  if (session()) timer = setTimeout(whenDue, Math.max(PAUSE_MS, session().renew_at - Date.now()));
 }
 
 async function whenDue() {
@@ -69,7 +69,7 @@ async function renewed() {
     try {
       const given = await askToken(now, { grant_type: "refresh_token", refresh_token: now.refresh });
       if (recall(PLACE) !== kept) return false; // the user signed out meanwhile
-      keepSession(now, given);
+      keepSession(now, given, now);
       onRenewed();
       return true;
     } catch (fault) {
@@ -86,8 +86,10 @@ async function renewByVisit() {
   const at = await provider().catch(() => null);
   if (!session() || !at?.authorization_url || at.issuer !== session().issuer) return false;
   await leave(at, { silent: true });
-  return new Promise(() => {}); // the page ends here
+  return sleep(VISIT_MS).then(() => false); // by then the page has ended, unless the user stopped that
 }
+
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 let wroteHere = false;
 addEventListener("input", () => (wroteHere = true), true);
