@@ -176,7 +176,7 @@ function showCaller(found) {
 onLocked(askForKey);
 whenLocked(askForKey);
 onExpired(renewEnded);
-whenRenewed(() => { follow(); greet().catch(() => {}); }); // the stream was opened with the token before
+whenRenewed(() => greet().catch(() => {})); // another token may have other rights
 
 // -------------------------------------------------------------------------------------------------------- keyboard
 
