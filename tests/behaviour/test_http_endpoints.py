@@ -83,6 +83,7 @@ GOOD = [
     Good("PATCH /v1/keys/{id}", "/v1/keys/{key}", {"name": "eve", "expires_ms": None}, 200, {"name": "eve"}),
     Good("DELETE /v1/keys/{id}", "/v1/keys/{key}", None, 204),
     Good("GET /v1/schemas/{schema}", "/v1/schemas/message", None, 200, {"type": "record", "name": "Message"}),
+    Good("GET /v1/sign-in", "/v1/sign-in", None, 200, {"provider": None}),
     Good("GET /v1", "/v1", None, 200, {"name": "wherry"}),
     Good("GET /healthz", "/healthz"),
     Good("GET /readyz", "/readyz"),

@@ -12,7 +12,7 @@ from wherry.model import limits
 from wherry.wire.http.protocol.message import PROBLEM
 
 FREE = {"GET /healthz", "GET /readyz", "GET /v1", "GET /openapi.json", "GET /docs", "GET /console"}
-FREE |= {"GET /wherry.js", "GET /wherry.d.ts"}
+FREE |= {"GET /wherry.js", "GET /wherry.d.ts", "GET /v1/sign-in"}
 """They take nothing, so the only bad question is one with an argument."""
 
 

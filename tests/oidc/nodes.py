@@ -19,7 +19,7 @@ RULES = (
 
 
 @contextmanager
-def taking_tokens(home: Path, issuer: str, **more: Any) -> Iterator[Served]:
+def taking_tokens(home: Path, issuer: str, sections: dict[str, Any] | None = None, **more: Any) -> Iterator[Served]:
     """Run a node that takes access tokens, and API keys beside them."""
     usual: dict[str, Any] = {
         "issuer": issuer,
@@ -28,5 +28,5 @@ def taking_tokens(home: Path, issuer: str, **more: Any) -> Iterator[Served]:
         "leeway_s": 0.0,
         "refetch_s": 1.0,
     }
-    with served(home, oidc=OidcSection(**(usual | more))) as node:
+    with served(home, oidc=OidcSection(**(usual | more)), **(sections or {})) as node:
         yield node

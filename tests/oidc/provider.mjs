@@ -10,13 +10,15 @@ const issuer = `http://127.0.0.1:${settings.port}/realms/shop`;
 const lives = {};
 
 const configuration = {
-  clients: settings.clients.map(({ id, secret, grants, redirects }) => ({
+  clients: settings.clients.map(({ id, secret, grants, redirects, signed_out }) => ({
     client_id: id,
-    client_secret: secret,
+    ...(secret ? { client_secret: secret } : { token_endpoint_auth_method: "none" }),
     grant_types: grants,
     response_types: redirects.length ? ["code"] : [],
     redirect_uris: redirects,
+    post_logout_redirect_uris: signed_out,
   })),
+  clientBasedCORS: (_ctx, origin, client) => settings.clients.find((each) => each.id === client.clientId).origins.includes(origin),
   jwks: { keys: settings.keys },
   features: {
     clientCredentials: { enabled: true },
@@ -43,12 +45,13 @@ const configuration = {
         jwt.payload.typ = "Bearer";
         jwt.payload.azp = token.clientId;
         jwt.payload.sub ??= `service-account-${token.clientId}`;
-        jwt.payload.realm_access = { roles: client.realm_roles };
+        jwt.payload.realm_access = { roles: settings.people[token.accountId] ?? client.realm_roles };
         jwt.payload.resource_access = client.client_roles;
         return jwt;
       },
     },
   },
+  issueRefreshToken: (_ctx, client) => client.grantTypeAllowed("refresh_token"), // Keycloak does not ask for offline_access
   pkce: { required: () => true },
   ttl: { ClientCredentials: (_ctx, _token, client) => lives[client.clientId] },
 };

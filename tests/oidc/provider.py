@@ -29,11 +29,29 @@ def client(name: str, **more: Any) -> dict[str, Any]:
         "secret": SECRET,
         "grants": ["client_credentials"],
         "redirects": [],
+        "signed_out": [],
+        "origins": [],
         "lives_s": 600,
         "realm_roles": [],
         "client_roles": {},
     }
     return usual | more
+
+
+PEOPLE = {"ann": ["clerk"], "bob": ["clerk", "root"], "eve": []}
+"""Who can sign in, and their roles of the realm. Any password is right."""
+
+
+def console(name: str, node: str, **more: Any) -> dict[str, Any]:
+    """Return the public client of the console of a node, by its URL."""
+    usual = {
+        "secret": None,
+        "grants": ["authorization_code", "refresh_token"],
+        "redirects": [f"{node}/console"],
+        "signed_out": [f"{node}/console"],
+        "origins": [node],
+    }
+    return client(name, **(usual | more))
 
 
 CLIENTS = (
@@ -61,6 +79,7 @@ class ProviderProcess:
             "library": str(modules / "oidc-provider" / "lib" / "index.js"),
             "port": self.port,
             "clients": self._clients,
+            "people": PEOPLE,
             "keys": named,
             "scopes": ["orders", "bill"],
             "audience": "wherry",

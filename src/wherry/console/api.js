@@ -12,8 +12,12 @@ export class Problem extends Error {
   }
 }
 
-let askForKey = () => {};
+let askForKey = () => {}, renewKey = async () => false;
 export const onLocked = (fn) => (askForKey = fn);
+/** Before the user is asked: `fn` gets another key where the one of this tab has expired, and resolves to whether it did. */
+export const onExpired = (fn) => (renewKey = fn);
+/** Whether there is another key than the one that was sent and refused: one that came meanwhile, or that was got now. */
+export const hasAnother = async (sent) => (key() !== sent ? key() !== "" : renewKey());
 
 /** Values that this tab keeps; where the browser forbids that or has no room, only until the page is left. */
 const aside = new Map();
@@ -36,6 +40,7 @@ export const setDraft = (message) => remember(DRAFT, message && JSON.stringify(m
 const headers = (more) => ({ ...(key() ? { Authorization: `Bearer ${key()}` } : {}), ...more });
 
 async function ask(method, path, body, more = {}) {
+  const sent = key();
   const init = { method, headers: headers(more.headers), signal: more.signal, cache: "no-store", credentials: "omit" };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
@@ -50,6 +55,7 @@ async function ask(method, path, body, more = {}) {
   }
   if (!answer.ok) {
     const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
+    if (answer.status === 401 && !more.again && (await hasAnother(sent))) return ask(method, path, body, { ...more, again: true });
     if (answer.status === 401 && !more.quiet) askForKey(problem);
     throw problem;
   }

@@ -1,8 +1,11 @@
 // The frame of all pages: navigation, theme, sign-in, keyboard. Each page is a module in pages/ with a function that shows it.
 
-import { get, key, onLocked, setDraft, setKey } from "./api.js";
+import { get, key, onExpired, onLocked, Problem, setDraft } from "./api.js";
 import { h, icon, put, setText } from "./dom.js";
 import { zone } from "./format.js";
+import { finish, takeReturn } from "./identity/flow.js";
+import { providerOffer } from "./identity/offer.js";
+import { dropSession, endSession, keepSession, providerHost, renewEnded, resume, session, whenRenewed } from "./identity/session.js";
 import { follow, listen, live, reset, whenLocked } from "./live.js";
 import { button, dialog, failed, toast } from "./parts.js";
 import { show as clusterPage } from "./pages/cluster.js";
@@ -34,13 +37,16 @@ const PAGES = [
   ["pipelines", "Pipelines", pipelinesPage, "pipelines", "l"],
 ];
 
+const returned = takeReturn(); // first: nothing else reads or keeps that address
+
 // -------------------------------------------------------------------------------------------------------- the frame
 
 const main = h("main", { id: "main", tabIndex: -1 });
 const links = new Map();
 const status = h("span", { class: "status", role: "status" }, h("i", { class: "pulse" }), h("span", {}, "connecting"));
 const deadCount = h("b", { class: "count num", hidden: true });
-const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: endSession }, icon("out"));
+const signOut = h("button", { class: "plain tool", type: "button", hidden: true, "aria-label": "Sign out", onclick: leaveSession }, icon("out"));
+const caller = h("span", { class: "muted caller" }), banner = h("p", { class: "banner", role: "alert", hidden: true });
 const nav = h("nav", { id: "nav", "aria-label": "Pages" }, PAGES.map(([path, name, , image]) => {
   const link = h("a", { href: `#/${path}` }, icon(image), h("span", {}, name), path === "dead" && deadCount);
   links.set(path, link);
@@ -55,8 +61,8 @@ function openMenu(open) {
 
 put(document.getElementById("app"),
   h("header", { class: "top" }, menu, h("a", { class: "brand", href: "#/" }, "Wherry"), status, h("span", { class: "grow" }), themeSwitch(),
-    h("button", { class: "plain tool", type: "button", "aria-label": "Keyboard shortcuts", title: "Shortcuts (?)", onclick: help }, icon("help")), signOut),
-  h("div", { class: "shell" }, nav, main));
+    h("button", { class: "plain tool", type: "button", "aria-label": "Keyboard shortcuts", title: "Shortcuts (?)", onclick: help }, icon("help")), caller, signOut),
+  banner, h("div", { class: "shell" }, nav, main));
 
 listen(() => {
   document.body.classList.toggle("stale", live.state === "lost" || live.state === "locked");
@@ -67,6 +73,7 @@ listen(() => {
   deadCount.hidden = !dead;
   setText(deadCount, dead > 999 ? "999+" : dead);
   signOut.hidden = !key();
+  signOut.title = session() ? `Sign out, here and at ${providerHost()}` : "Forget the key of this tab";
 }, true);
 
 const skip = document.querySelector(".skip");
@@ -98,33 +105,78 @@ function navigate() {
   Promise.resolve().then(() => view(place)).catch((fault) => { if (place.isShown()) failed(root, fault); });
   main.scrollTo?.(0, 0);
 }
-addEventListener("hashchange", () => { navigate(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
+addEventListener("hashchange", async () => {
+  const late = takeReturn();
+  if (late && !(await finishSignIn(late))) return;
+  navigate();
+  main.focus({ preventScroll: true }); scrollTo(0, 0);
+});
 
 // -------------------------------------------------------------------------------------------------------- sign-in
 
-/** Sign out: delete all that the key showed, which is the page, its history and the message to publish again. */
-function endSession() {
-  setKey("");
+/** Sign out. */
+function leaveSession() {
+  const elsewhere = forget();
+  if (elsewhere) location.assign(elsewhere); else askForKey();
+}
+
+/** Delete the key, and all that it showed: the page, its history and the message to publish again. Returns where to sign out at the provider, if anywhere. */
+function forget() {
+  const elsewhere = endSession();
   setDraft(null);
   onLeave.forEach((fn) => fn());
   onLeave = [];
   visit++;
   put(main);
+  showCaller(null);
   reset("locked");
-  askForKey();
+  return elsewhere;
 }
 
 function askForKey(why) {
   signOut.hidden = true;
+  dropSession();
+  showCaller(null);
   signIn({
     title: "This broker asks for a key", label: "API key", placeholder: "wk_…",
     hint: ["It is kept in this tab until you close it, and sent as a header. The first key is in the file ", h("code", {}, "admin.key"), " of the data directory."],
     check: () => get("/v1/figures", { quiet: true }),
     done: () => { reset(); follow(); navigate(); },
+    offer: providerOffer,
   }, why);
+}
+
+/** Finish the sign-in that the provider answered; resolves to whether the page can begin. */
+async function finishSignIn(returned) {
+  try {
+    const { at, given } = await finish(returned);
+    if (session()?.subject !== at.subject) forget(); // what is kept in this tab was shown to another user
+    keepSession(at, given);
+    await greet();
+    return true;
+  } catch (fault) {
+    if (returned.begun?.silent || fault.status) forget();
+    if (key()) toast(fault.message, true); else askForKey(fault.status === 401 ? new Problem(0, { detail: `The provider signed you in, but this node refuses its token: ${fault.message}` }) : fault);
+    return key() !== "";
+  }
+}
+
+/** Show who is signed in by the provider, and whether the token gives no right at all. */
+async function greet() {
+  showCaller(session() && (await get("/v1/identity/caller", { quiet: true })));
+}
+
+function showCaller(found) {
+  const rights = found?.rights.map((right) => `${right.verb} ${right.topics}`).join(", ");
+  setText(caller, found?.name.replace(/^oidc:/, "") ?? "");
+  caller.title = rights || "";
+  banner.hidden = !found || found.rights.length > 0;
+  setText(banner, found ? `You are signed in as ${found.name}, but your token gives you no right on this node. Whoever runs it has to give you a role or scope that a rule of oidc.rules names; sign in again after that.` : "");
 }
 onLocked(askForKey);
 whenLocked(askForKey);
+onExpired(renewEnded);
+whenRenewed(() => greet().catch(() => {})); // another token may have other rights
 
 // -------------------------------------------------------------------------------------------------------- keyboard
 
@@ -156,5 +208,10 @@ function help() {
 }
 
 addEventListener("unhandledrejection", (event) => { if (event.reason?.name !== "AbortError") toast(event.reason?.message || "Something failed.", true); });
-navigate();
-follow();
+
+if (!returned || (await finishSignIn(returned))) {
+  resume();
+  if (!returned && session()) greet().catch(() => {});
+  navigate();
+  follow();
+}

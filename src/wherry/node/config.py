@@ -26,6 +26,10 @@ AMQP_PORT, AMQPS_PORT = 5672, 5671
 STOMP_PORT, STOMPS_PORT = 61613, 61614
 
 ORIGIN = r"[a-z][a-z0-9+.-]*://[^/?#@\s]+"
+SCOPE = r"^[!#-\[\]-~]{1,256}\Z"
+"""A scope of OAuth 2.0 (RFC 6749, 3.3): visible ASCII without quotes and backslashes."""
+
+SCOPES_MAX, CLIENT_CHARS_MAX = 32, 512
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -139,6 +143,9 @@ class OidcSection(msgspec.Struct, frozen=True, kw_only=True):
     were issued to these clients are accepted. `unmarked_tokens` accepts tokens that do not state that they are access
     tokens. `name_claim` is the claim that names the caller. Clocks may differ by `leeway_s`.
 
+    `console_client` is the public client of the provider by which people sign in at the console, and `console_scopes`
+    are the scopes that it asks for, beside `openid`; without one the console asks for keys and tokens alone.
+
     The provider's keys are used for `keys_kept_s` while it cannot be reached, and fetched for a key that is not known
     at most once in `refetch_s`. `ca` is a file with the certificates to trust there, if not those of the system.
     """
@@ -149,6 +156,8 @@ class OidcSection(msgspec.Struct, frozen=True, kw_only=True):
     parties: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     unmarked_tokens: bool = False
     name_claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
+    console_client: str | None = None
+    console_scopes: tuple[Annotated[str, msgspec.Meta(pattern=SCOPE)], ...] = ()
     leeway_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 30.0
     keys_kept_s: Annotated[float, msgspec.Meta(ge=1, le=604_800)] = 3_600.0
     refetch_s: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = 10.0
@@ -158,14 +167,27 @@ class OidcSection(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `InvalidInput` for values that contradict each other; `keys` is `security.keys`."""
         Rules(self.rules)
         if self.issuer is None:
-            if self.audiences or self.rules:
+            if self.audiences or self.rules or self.console_client is not None or self.console_scopes:
                 raise InvalidInput("oidc.issuer", None, "the URL of the provider, since other values of oidc are set")
             return
         checked_issuer(self.issuer)
         if not self.audiences:
             raise InvalidInput("oidc.audiences", (), "at least one name of this node, which a token must have as `aud`")
+        self._check_console()
         if keys == "off":
             raise InvalidInput("security.keys", keys, "auto or on: access tokens mean nothing where all may do all")
+
+    def _check_console(self) -> None:
+        client = self.console_client
+        if client is None:
+            if self.console_scopes:
+                raise InvalidInput("oidc.console_client", None, "a client of the provider, since it has scopes")
+            return
+        check.graphic("oidc.console_client", client, CLIENT_CHARS_MAX)
+        if self.parties and client not in self.parties:
+            raise InvalidInput("oidc.console_client", client, "one of oidc.parties: other tokens are refused")
+        if len(self.console_scopes) > SCOPES_MAX:
+            raise InvalidInput("oidc.console_scopes", len(self.console_scopes), f"at most {SCOPES_MAX} scopes")
 
 
 class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):

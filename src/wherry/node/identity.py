@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from wherry.broker.metrics.metrics import Metrics
+from wherry.model.catalog.key import Right
 from wherry.model.errors import InvalidInput
 from wherry.node.config import OidcSection
 from wherry.security.access import Access
 from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import json_schema
+from wherry.wire.http.pages.sign_in import ProviderView, connectable
 from wherry.wire.http.protocol.message import Answer, json_response
 
 if TYPE_CHECKING:
@@ -48,6 +50,14 @@ class IdentityView(msgspec.Struct):
     keys_age_ms: Count | None
     keys_kept_ms: Count
     outcomes: dict[str, Count]
+
+
+class CallerView(msgspec.Struct):
+    """The caller: its name, its rights, and when its token or key expires, in Unix milliseconds."""
+
+    name: str
+    rights: tuple[Right, ...]
+    expires_ms: int | None
 
 
 def access_tokens(section: OidcSection) -> AbstractAsyncContextManager[AccessTokens | None]:
@@ -111,16 +121,24 @@ async def _awaited(waiting: Awaitable[None]) -> None:
 
 
 class IdentityEndpoints:
-    """The view of the provider on the HTTP port."""
+    """The views of the provider, and of who calls, on the HTTP port."""
 
-    def __init__(self, tokens: AccessTokens, section: OidcSection) -> None:
-        self._tokens, self._section = tokens, section
+    def __init__(self, tokens: AccessTokens, access: Access, section: OidcSection) -> None:
+        self._tokens, self._access, self._section = tokens, access, section
 
     def table(self) -> EndpointGroup:
-        """Return the endpoint, for the server of the port."""
+        """Return the endpoints, for the server of the port."""
         table = EndpointGroup("keys")
         table.add("GET", "/v1/identity", "admin", answers={200: IdentityView})(self.show_identity)
+        caller = table.add("GET", "/v1/identity/caller", "consume", asks=True, answers={200: CallerView})
+        caller(self.show_caller)
         return table
+
+    async def show_caller(self, call: ApiCall) -> Answer:
+        """The name and the rights of the caller, by its access token or its API key."""
+        key = self._access.caller(call.request.headers)
+        view = CallerView(key.name, key.rights, key.expires_ms)
+        return json_response(view, headers=[("Cache-Control", "no-store")])
 
     async def show_identity(self, call: ApiCall) -> Answer:
         """The identity provider whose access tokens are accepted: whether it is reachable, and how old its keys are."""
@@ -135,6 +153,24 @@ class IdentityEndpoints:
             outcomes=dict(sorted(self._tokens.outcomes.items())),
         )
         return json_response(view, headers=[("Cache-Control", "no-store")])
+
+
+def console_provider(tokens: AccessTokens, section: OidcSection) -> ProviderView | None:
+    """Return how people sign in at the console by the provider, as far as its discovery document is known."""
+    if section.console_client is None:
+        return None
+    found = tokens.provider.endpoints
+    scopes = ("openid", *(each for each in section.console_scopes if each != "openid"))
+    view = ProviderView(issuer=tokens.provider.issuer, client_id=section.console_client, scopes=scopes)
+    if found is None or not found.authorization or not connectable(found.token):
+        return view
+    return msgspec.structs.replace(
+        view,
+        authorization_url=found.authorization,
+        token_url=found.token,
+        end_session_url=found.end_session or None,
+        names_issuer=found.names_issuer,
+    )
 
 
 def watch_identity(metrics: Metrics, tokens: AccessTokens) -> None:

@@ -25,7 +25,13 @@ from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
-from wherry.node.identity import IdentityEndpoints, access_tokens, wait_in_threads, watch_identity
+from wherry.node.identity import (
+    IdentityEndpoints,
+    access_tokens,
+    console_provider,
+    wait_in_threads,
+    watch_identity,
+)
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
 from wherry.node.meter import metered, observer_of, watch_calls, watch_mesh, watch_native, watch_server, watch_stomp
@@ -253,7 +259,8 @@ class Node:
     def _serve_identity(self, tokens: AccessTokens, access: Access, metrics: Metrics) -> None:
         """Let requests wait for keys of the provider, and show the provider."""
         self.server.awaited = lambda request: access.awaited_in(request.headers)
-        self.app.mount(IdentityEndpoints(tokens, self.config.oidc).table())
+        self.app.service.provider = lambda: console_provider(tokens, self.config.oidc)
+        self.app.mount(IdentityEndpoints(tokens, access, self.config.oidc).table())
         watch_identity(metrics, tokens)
 
     async def _listen_unix(self, path: str | None) -> None:

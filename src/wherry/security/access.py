@@ -114,23 +114,20 @@ class Access:
 
     def check(self, headers: Mapping[str, str], verb: Verb, topic: str = ALL_TOPICS) -> str:
         """Return the name of the caller (empty with keys off), or raise `Unauthorized` or `Forbidden`."""
-        if not self.keys_on:
-            return ""
+        return _allowed(self.caller(headers), verb, topic) if self.keys_on else ""
+
+    def caller(self, headers: Mapping[str, str]) -> Key:
+        """Return the key in the headers of a request, or raise `Unauthorized`."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme:
             raise Unauthorized("this broker asks for a key: send the header 'Authorization: Bearer wk_…'")
         if scheme.lower() != "bearer":
             raise Unauthorized(f"the scheme of Authorization is {scheme[:20]!r}; allowed: Bearer, and a key after it")
-        return self.check_token(token.strip(), verb, topic)
+        return self.authenticate(token.strip())
 
     def check_token(self, token: str, verb: Verb, topic: str = ALL_TOPICS) -> str:
         """Do the same for a protocol that carries the bare token."""
-        if not self.keys_on:
-            return ""
-        key = self.authenticate(token)
-        if not key.allows(verb, topic):
-            raise Forbidden(key.name, verb, topic)
-        return key.name
+        return _allowed(self.authenticate(token), verb, topic) if self.keys_on else ""
 
     def authenticate(self, token: str) -> Key:
         """Return the key of a token, or raise `Unauthorized`: the same for an unknown id and for a wrong secret."""
@@ -168,6 +165,12 @@ class Access:
             raise Unauthorized(f"{key.name!r} is not known here any more, or has another password")
         self._check_time(known)
         return known
+
+
+def _allowed(key: Key, verb: Verb, topic: str) -> str:
+    if not key.allows(verb, topic):
+        raise Forbidden(key.name, verb, topic)
+    return key.name
 
 
 def _token_in(headers: Mapping[str, str]) -> str:

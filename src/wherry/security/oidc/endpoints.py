@@ -26,7 +26,10 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     keys: str
     token: str = ""
     authorization: str = ""
+    """Where browsers sign in; empty as well where the provider states challenges of PKCE, and no S256 among them."""
     end_session: str = ""
+    names_issuer: bool = False
+    """Whether the provider names itself as `iss` when it sends a browser back (RFC 9207)."""
 
 
 def checked_issuer(url: str) -> str:
@@ -53,9 +56,16 @@ def parse_endpoints(raw: bytes, issuer: str) -> Endpoints:
     return Endpoints(
         keys=keys,
         token=_url(document, "token_endpoint", is_plain=is_plain),
-        authorization=_url(document, "authorization_endpoint", is_plain=is_plain),
+        authorization=_url(document, "authorization_endpoint", is_plain=is_plain) if _takes_s256(document) else "",
         end_session=_url(document, "end_session_endpoint", is_plain=is_plain),
+        names_issuer=document.get("authorization_response_iss_parameter_supported") is True,
     )
+
+
+def _takes_s256(document: dict[str, Any]) -> bool:
+    """Return whether PKCE with S256 can be tried; many providers that take it do not state so."""
+    challenges = document.get("code_challenge_methods_supported")
+    return not isinstance(challenges, list) or "S256" in challenges
 
 
 def _url(document: dict[str, Any], name: str, *, is_plain: bool) -> str:

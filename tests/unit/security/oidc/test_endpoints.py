@@ -87,3 +87,20 @@ def test_endpoints_of_this_machine_are_believed_of_an_issuer_there():
 def test_what_is_no_document_is_refused(raw):
     with pytest.raises(ValueError):
         parse_endpoints(raw, ISSUER)
+
+
+@pytest.mark.parametrize(
+    ("stated", "authorization"),
+    [({}, True), ({"code_challenge_methods_supported": ["plain", "S256"]}, True)]
+    + [({"code_challenge_methods_supported": each}, False) for each in (["plain"], [])],
+)
+def test_a_provider_that_states_challenges_without_s256_offers_no_sign_in(stated, authorization):
+    document = {**DOCUMENT, "authorization_endpoint": f"{ISSUER}/auth", **stated}
+    found = parse_endpoints(json.dumps(document).encode(), ISSUER).authorization
+    assert found == (f"{ISSUER}/auth" if authorization else "")
+
+
+@pytest.mark.parametrize(("stated", "names"), [(True, True), (False, False), ("true", False), (None, False)])
+def test_a_provider_names_itself_only_if_it_states_so(stated, names):
+    document = {**DOCUMENT, "authorization_response_iss_parameter_supported": stated}
+    assert parse_endpoints(json.dumps(document).encode(), ISSUER).names_issuer is names

@@ -15,6 +15,7 @@ from wherry.model.errors import Forbidden, WherryError
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Call, Verb
 from wherry.wire.http.api.sampling import Sampler
+from wherry.wire.http.pages.sign_in import ProviderView
 from wherry.wire.http.protocol.message import Answer, Request
 from wherry.wire.http.protocol.server import Server
 from wherry.wire.listener import Clock
@@ -55,6 +56,8 @@ class BrokerService:
     """Returns the description of the interface."""
     check_ready: Callable[[], None] = lambda: None
     """Raises while clients should not be sent here, such as while the node drains."""
+    provider: Callable[[], ProviderView | None] = lambda: None
+    """Returns the identity provider by which people sign in at the console, if there is one."""
     consumers: Consumers = field(init=False)
     """The consumers that pull over HTTP."""
     settler: SettlerPort = field(init=False)

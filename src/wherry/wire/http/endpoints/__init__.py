@@ -19,6 +19,7 @@ from wherry.wire.http.pages import (
     figures,
     metrics,
     schemas,
+    sign_in,
 )
 
 TABLES = [
@@ -38,5 +39,6 @@ TABLES = [
     browser.TABLE,
     console.TABLE,
     console.FILES,
+    sign_in.TABLE,
     figures.TABLE,
 ]

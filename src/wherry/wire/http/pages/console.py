@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Call, EndpointGroup
+from wherry.wire.http.pages.sign_in import connectable
 from wherry.wire.http.protocol.message import (
     HTML,
     Answer,
@@ -37,7 +38,6 @@ POLICY = (
 """Allow scripts and styles of this folder only, nothing from other sites, and no frame around the page."""
 
 HEADERS: list[Header] = [
-    ("Content-Security-Policy", POLICY),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-cache"),
@@ -46,8 +46,9 @@ HEADERS: list[Header] = [
 
 @TABLE.add("GET", "/console", "none", gives=(HTML,), answers={200: (HTML,)})
 async def console(call: ApiCall) -> Answer:
-    """Show the web console."""
-    return page(PAGE)
+    """Show the web console. Its policy allows it to call the node, and the token endpoint of the identity provider."""
+    provider = call.service.provider()
+    return page(PAGE, connect=connectable(provider.token_url or "") if provider is not None else "")
 
 
 @FILES.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
@@ -62,16 +63,21 @@ async def console_page(call: Call[Any]) -> Answer:
     return _file(f"{call['folder']}/{call['file']}")
 
 
-def page(name: str, *more: Header) -> Response:
-    """Return a page, with its policy and more headers."""
-    return Response(200, [_files()[name]], HTML, [*HEADERS, *more])
+def page(name: str, *more: Header, connect: str = "") -> Response:
+    """Return a page, with its policy and more headers; it may call the server that it comes from, and `connect`."""
+    return Response(200, [_files()[name]], HTML, [_policy(connect), *HEADERS, *more])
+
+
+def _policy(connect: str = "") -> Header:
+    allowed = POLICY.replace("connect-src 'self'", f"connect-src 'self' {connect}") if connect else POLICY
+    return "Content-Security-Policy", allowed
 
 
 def _file(name: str) -> Response:
     kind = TYPES.get(Path(name).suffix)
     if kind is None or name not in _files():
         raise HttpError("not-found", f"no file {name} is here")
-    return Response(200, [_files()[name]], kind, HEADERS)
+    return Response(200, [_files()[name]], kind, [_policy(), *HEADERS])
 
 
 @cache
