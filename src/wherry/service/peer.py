@@ -17,7 +17,7 @@ from wherry.model.errors import Closed, LimitReached
 from wherry.service.balancing.kinds import check_kinds
 from wherry.service.calling.caller import TIMEOUT_S, ServiceCaller
 from wherry.service.calling.targets import Kinds
-from wherry.service.current import CURRENT
+from wherry.service.current import within_current
 from wherry.service.losses import Losses
 from wherry.service.providing.host import Host
 from wherry.service.providing.provider import ENDING_S, ListenAt, Provider
@@ -201,7 +201,7 @@ class Peer:
 
     # ---------------------------------------------------------------------------------------------------------- calls
 
-    def call(
+    def call(  # noqa: PLR0913  each is a choice of its own, and most calls make one or two of them
         self,
         method: str,
         argument: object = b"",
@@ -210,6 +210,7 @@ class Peer:
         session: str | None = None,
         returns: Any = None,
         idempotent: bool = False,
+        hedge: bool | float = False,
         resend: bool = False,
         context: CallContext | None = None,
     ) -> Coroutine[Any, Any, Any]:
@@ -229,6 +230,10 @@ class Peer:
             The type of the result; without one it is bytes, or plain values.
         idempotent
             Whether the method may be run twice: then the call is sent again if a connection breaks before its answer.
+            A method that its provider declares so needs it for the first call only.
+        hedge
+            Whether a call that may run twice is sent to a second instance when it takes longer than 95 of 100 calls of
+            its method did lately, or than so many seconds; the first answer counts.
         resend
             Whether it is sent again, if it has no result, when its service is back: at least once, with the same id.
             It needs a log of lost calls (`peer(lost=…)`); `is_kept` of the error states whether it is in there.
@@ -238,13 +243,7 @@ class Peer:
         caller = self._caller
         if caller is None:
             raise Closed("the peer is not open: use it with `async with`")
-        current = CURRENT.get(None)
-        if current is not None and current.outcome is None:  # a task that outlives its call has its own deadlines
-            if current.due:
-                left_s = current.due - time.monotonic()
-                timeout_s = max(0.001, min(timeout_s, left_s))
-            if context is None and (found := current.context()).traceparent is not None:
-                context = CallContext(traceparent=found.traceparent, tracestate=found.tracestate)
+        timeout_s, context = within_current(timeout_s, context)
         return caller.call(
             method,
             argument,
@@ -252,6 +251,7 @@ class Peer:
             session=session,
             returns=returns,
             idempotent=idempotent,
+            hedge=hedge,
             resend=resend,
             context=context,
         )

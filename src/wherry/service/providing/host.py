@@ -103,7 +103,8 @@ class Host:
             return
         call.method = method
         if call.asked.context:
-            call.context()  # a broken one ends the connection here, and not a task later
+            # A broken context ends the connection here, and not a task later.
+            method.hedges += call.context().hedge
         if self._is_shut(call, method):
             return
         timeout_ms = call.asked.timeout_ms
