@@ -53,7 +53,7 @@ class Host:
         self.cut_offs = self.holding.cut_offs
         self.unknown = 0
         """Calls of methods that do not exist."""
-        self.repeating = Repeating(self._enter_again, self._answer_again)
+        self.repeating = Repeating(self._enter_again, self._answer_again, self._refuse_other)
         self.endings = Endings(on_lost, self.repeating.answered)
         self.is_draining = False
         self._rights = None if authorize is None else Rights(authorize)
@@ -149,6 +149,10 @@ class Host:
     def _answer_again(self, call: ProvidedCall, body: bytes, flags: int) -> None:
         """Answer a repeat with the result of the first call of its id."""
         self.endings.answered(call, body, flags)
+
+    def _refuse_other(self, call: ProvidedCall, fault: InvalidInput) -> None:
+        """Refuse a call with the id of another one."""
+        self.endings.invalid(call, fault)
 
     def _check(self, call: ProvidedCall, method: ProvidedMethod, rights: Rights) -> None:
         """Ask whether the caller may call the method, which may take a while for a token that is new."""
