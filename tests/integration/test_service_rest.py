@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.services import Gate, Listed, Order, Total, calling, counts, host_of, run, shop, until
+from tests.ports import free_port
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.service.outcomes import RefusalCode, Refused
 from wherry.service.peer import peer
+from wherry.service.providing.provider import ListenAt
 from wherry.service.service import Service
 from wherry.service.sync import peer_sync
 from wherry.service.trust import Trust
@@ -302,5 +304,40 @@ def test_a_wrong_key_is_refused(key):
             headers = OCTETS | {"Idempotency-Key": key}
             status, problem = await ask(provider.url, "POST", "/services/shop/echo", b"x", headers)
             assert (status, problem["field"]) == (400, "Idempotency-Key")
+
+    run(main())
+
+
+def test_a_provider_answers_under_its_advertised_name_and_those_it_was_given_and_no_other():
+    async def main():
+        port = free_port()
+        at = ListenAt(port=port, advertise="http://Shop.example:7080", names=("other.example",))
+        async with peer(provides=[shop()], listen=at) as provider:
+            assert provider.url == "http://Shop.example:7080", "callers get the address that is advertised"
+            url = f"http://127.0.0.1:{port}"
+            for name, expected in (
+                ("shop.example:7080", 200),
+                ("SHOP.EXAMPLE", 200),
+                ("other.example", 200),
+                ("localhost", 200),
+                ("127.0.0.1", 200),
+                ("evil.example", 403),
+                ("shop.example.evil.example", 403),
+            ):
+                status, found = await ask(url, "GET", "/services/shop", None, {"Host": name})
+                assert status == expected, name
+                assert status == 200 or "ListenAt(names=" in found["detail"]
+                status, _ = await ask(url, "POST", "/services/shop/echo", b"x", OCTETS | {"Host": name})
+                assert status == expected, name
+
+    run(main())
+
+
+def test_where_tokens_are_asked_for_any_name_will_do():
+    async def main():
+        trust = Trust(authorize=lambda token, service, method: token)
+        async with calling(shop(), provider={"trust": trust}) as (_, provider):
+            headers = OCTETS | {"Host": "shop.example", "Authorization": "Bearer ann"}
+            assert await ask(provider.url, "POST", "/services/shop/echo", b"x", headers) == (200, b"x")
 
     run(main())

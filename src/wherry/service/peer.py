@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from wherry.mesh.instance import NAME_CHARS_MAX
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 DRAIN_S: Final = 10.0
 """How long the close of a peer takes at most; calls under way have 8 s of it."""
+
+LAST_S: Final = 0.5
+"""For what comes last in a close, also if nothing is left of its time."""
 
 STARTED_MAX: Final = 65_536
 """Calls that were started and have not ended; one more is refused."""
@@ -149,7 +152,7 @@ class Peer:
         if isinstance(registry, str):
             can_announce = not registry.startswith(READ_ONLY)
             opened = open_registry(registry)
-            self._stack.push_async_callback(opened.close)
+            self._stack.push_async_callback(self._close_registry, opened)
             await opened.start()
             self._registry = opened
         else:
@@ -322,6 +325,13 @@ class Peer:
         await asyncio.gather(*self._started, return_exceptions=True)
         await self._stack.aclose()
         self._caller = None
+
+    async def _close_registry(self, registry: Registry) -> None:
+        """Close the registry that this peer opened; one that does not answer gets the rest of the time."""
+        left_s = self._close_by - time.monotonic() if self._close_by else DRAIN_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(LAST_S, left_s)):
+                await registry.close()
 
     async def _close_provider(self, provider: Provider) -> None:
         left_s = self._close_by - time.monotonic() if self._close_by else DRAIN_S
