@@ -15,6 +15,7 @@ from collections.abc import Container
 import msgspec
 
 from wherry.mesh.instance import Instance
+from wherry.model.pauses import growing
 from wherry.service.balancing.balancer import Balancer, check_instances
 from wherry.service.balancing.fastest import Fastest
 from wherry.service.balancing.round_robin import RoundRobin
@@ -195,7 +196,7 @@ class SetAside:
         if state.failures < FAILURES_IN_A_ROW:
             return
         state.probed = False
-        pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(32, state.failures - FAILURES_IN_A_ROW))
+        pause = growing(PAUSE_S, PAUSE_S_MAX, state.failures - FAILURES_IN_A_ROW)
         state.due = now + pause * (0.5 + 0.5 * self._chance)
         self._aside[instance_id] = state
         self._sort()
