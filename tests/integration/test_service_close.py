@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.service_wire import by_hand
 from tests.integration.services import PATIENCE_S, Listed, host_of, until
-from wherry.service import peer as peer_module
+from wherry.service import parts as parts_module
 from wherry.service.peer import Peer, peer
 from wherry.service.providing.connection import WRITE_HIGH_BYTES
 from wherry.service.service import Service
@@ -86,7 +86,7 @@ async def caller_that_never_reads(provider: Peer) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def silent_registry(provider: Peer) -> AsyncIterator[None]:
-    registry = provider._registry
+    registry = provider._parts.terms.registry
     assert isinstance(registry, Silent)
     registry.is_silent = True
     yield
@@ -113,13 +113,13 @@ async def close_within(bound_s: float, reasons: Sequence[Callable[[Peer], Any]])
 @pytest.mark.rows("P14")
 @pytest.mark.parametrize("reason", REASONS, ids=lambda each: each.__name__)
 def test_a_close_ends_although_something_never_does(reason):
-    with patched(peer_module, "DRAIN_S", lambda real: BOUND_S):
+    with patched(parts_module, "DRAIN_S", lambda real: BOUND_S):
         asyncio.run(close_within(BOUND_S, [reason]))
 
 
 @pytest.mark.more
 def test_a_close_ends_within_its_bound_although_nothing_ever_does():
-    asyncio.run(close_within(peer_module.DRAIN_S, REASONS))
+    asyncio.run(close_within(parts_module.DRAIN_S, REASONS))
 
 
 def test_a_broken_registry_keeps_no_peer_from_closing():
@@ -140,8 +140,8 @@ def test_a_registry_that_is_opened_by_its_url_and_does_not_close_gets_the_rest_o
 
     async def main():
         registry = Hanging()
-        monkeypatch.setattr(peer_module, "open_registry", lambda url: registry)
-        monkeypatch.setattr(peer_module, "DRAIN_S", 0.5)
+        monkeypatch.setattr(parts_module, "open_registry", lambda url: registry)
+        monkeypatch.setattr(parts_module, "DRAIN_S", 0.5)
         caller = await peer(registry="static://127.0.0.1:1").__aenter__()
         async with asyncio.timeout(FAR_BEYOND_S):
             await caller.close()
