@@ -88,7 +88,7 @@ def ended_or_begun(task: asyncio.Task[Any], slow: Stock, begun: int) -> bool:
 
 
 async def in_turn(caller: Peer, slow: Stock, calls: int) -> list[bytes]:
-    """Make calls, of which each second one is for the slow instance; only those are hedged: a busy machine adds none."""
+    """Make calls, of which each second one is for the slow instance; only those are hedged."""
     first = find(caller, hedge=False)
     await until(lambda: first.done() or slow.gate.begun)
     is_slow = first.done()
