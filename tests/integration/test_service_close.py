@@ -71,7 +71,7 @@ def stubborn(ended: asyncio.Event) -> Service:
 async def hanging_method(provider: Peer) -> AsyncIterator[None]:
     async with by_hand(provider) as hand:
         hand.writer.write(encode_invoke(1, b"shop.hangs", b"x", timeout_ms=1))
-        await until(lambda: host_of(provider)._running)
+        await until(lambda: host_of(provider).runner.calls)
         yield
 
 
