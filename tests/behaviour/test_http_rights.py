@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
 
 import pytest
 
@@ -292,3 +295,29 @@ async def test_a_key_is_shown_once_and_valid_until_it_is_deleted(found: Web, tok
     assert (await found.ask(publish, b"x", **own)).status == 403
     await found.good(f"DELETE /v1/keys/{made['id']}", **root)
     assert (await found.ask(publish, b"x", **own)).status == 401
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_a_key_names_the_caller_that_made_it_and_the_log_has_a_line(found: Web, tokens: dict[str, str]) -> None:
+    root, log = {"authorization": tokens["root"]}, logging.getLogger("wherry.keys")
+    written = SimpleQueue[logging.LogRecord]()
+    rights = [{"verb": "publish", "topics": "bills"}]
+    handler, before = QueueHandler(written), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        made = (await found.ask("POST /v1/keys", {"name": "new", "rights": rights}, **root)).json()
+        changed = await found.good(f"PATCH /v1/keys/{made['id']}", {"name": "newer"}, **root)
+        await found.good(f"DELETE /v1/keys/{made['id']}", **root)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+    assert (made["made_by"], changed["made_by"]) == ("root", "root")
+    assert [written.get_nowait().getMessage() for _ in range(written.qsize())] == [
+        f"key {made['id']} of 'new' was made by 'root'",
+        f"key {made['id']} of 'newer' was changed by 'root'",
+        f"key {made['id']} of 'newer' was deleted by 'root'",
+    ]
+    forged = await found.ask("POST /v1/keys", {"name": "x", "rights": rights, "made_by": "ceo"}, **root)
+    assert forged.status == 400

@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs/balancing.md").read_text(encoding="utf
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 PRINTED = [
     "customer-7 c\ncustomer-8 b\ncustomer-7 c\nb 1 calls, 0.1 s\nc 2 calls, 0.1 s\n",
+    "",
     "timed out\nbilling.total, sent again: 3\n",
     "call-1 billing.total timed out b'order 7'\n",
 ]

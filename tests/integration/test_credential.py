@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from itertools import count
+
+import pytest
 
 import wherry
 from wherry.client.link.address import Address
@@ -99,5 +102,41 @@ def test_a_token_that_was_good_for_long_is_replaced_at_once():
             source.reject("another")
             source.reject(f"t{number}")
         server.close()
+
+    asyncio.run(main())
+
+
+def test_a_function_is_asked_for_another_token_less_and_less_often_while_they_are_refused():
+    async def main() -> None:
+        now, asked = [1_000.0], count()
+        credential = Credential(Address.parse("http://127.0.0.1:1"), lambda: f"t{next(asked)}", lambda: now[0])
+        others: list[int] = []
+        for second in range(240):
+            now[0] = 1_000.0 + second
+            others += [second for _ in range(5) if await credential.other_lines("refused")]
+        assert others == [0, 2, 6, 14, 30, 62, 122, 182]
+        now[0] = 1_000.0 + 182 + 200
+        assert await credential.other_lines("refused")
+        now[0] += 2.0
+        assert await credential.other_lines("refused"), "after a good while the pauses are short again"
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_refuses_every_token_of_a_function_asks_for_a_second_one_only_after_a_pause():
+    async def main() -> None:
+        asked, given = Counter[str](), count(1)
+        server = await asyncio.start_server(lambda reader, writer: refusing(asked, reader, writer), "127.0.0.1", 0)
+        base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with wherry.connect(base, key=lambda: f"t{next(given)}", wire="http") as client:
+            client_calls = 0
+            for _ in range(20):
+                with pytest.raises(wherry.WherryError):
+                    await client.topics()
+                client_calls += 1
+        # Each call brings a token; a second try comes with the first refusal alone, or with few of them.
+        assert client_calls < asked["broker"] < client_calls + 5
+        server.close()
+        await server.wait_closed()
 
     asyncio.run(main())

@@ -336,10 +336,10 @@ def test_callers_that_connect_or_wait_get_an_error_when_the_peer_closes():
             await registry.announce(Instance(service="shop", id="bad", url=url))
             caller = peer(registry=registry)
             await caller.__aenter__()
-            caller.caller._settled_at = time.monotonic() + 60.0
+            caller.caller._first._settled_at = time.monotonic() + 60.0
             connecting = asyncio.create_task(caller.call("shop.echo", b"x"))
             waiting = asyncio.create_task(caller.call("none.x"))
-            await until(lambda: caller.caller.pool._opening and caller.caller._for_first)
+            await until(lambda: caller.caller.pool._opening and caller.caller._first._waiting)
             await caller.close()
             with pytest.raises(Refused, match="the peer is closed") as caught:
                 await connecting

@@ -24,6 +24,7 @@ from wherry.service.lost import keeping as keeping_module
 from wherry.service.lost.keeping import Keeping
 from wherry.service.outcomes import CallError, Refused
 from wherry.service.peer import peer
+from wherry.service.providing import repeating as repeating_module
 from wherry.service.providing import rest as rest_module
 from wherry.service.providing.connection import ProviderConnection
 from wherry.service.providing.host import Host
@@ -47,6 +48,16 @@ async def check_repeats(folder: Path) -> None:
         assert gate.begun == 1, "a repeat ran twice"
 
 
+async def check_other_argument(folder: Path) -> None:
+    gate = Gate()
+    gate.opened.set()
+    async with calling(shop(gate)) as (caller, _):
+        assert await caller.call("shop.slow", b"x", context=ONE) == b"x"
+        answers = await asyncio.gather(caller.call("shop.slow", b"y", context=ONE), return_exceptions=True)
+        assert isinstance(answers[0], Refused), "a call got the result of another argument"
+        assert answers[0].field == "call_id"
+
+
 async def check_running_repeats(folder: Path) -> None:
     gate = Gate()
     async with calling(shop(gate)) as (caller, provider):
@@ -63,10 +74,10 @@ async def check_callers(folder: Path) -> None:
     provider = {"trust": Trust(authorize=lambda token, service, method: token)}
     async with calling(shop(gate), provider=provider, trust=Trust(token="ann")) as (ann, providing):
         static = providing.url.replace("http://", "static://")
-        assert await ann.call("shop.slow", b"of ann", context=ONE) == b"of ann"
+        assert await ann.call("shop.slow", b"x", context=ONE) == b"x"
         async with peer(registry=static, trust=Trust(token="bob")) as bob:
-            found = await bob.call("shop.slow", b"of bob", context=ONE)
-            assert found == b"of bob", "a caller got what was answered to another one"
+            await bob.call("shop.slow", b"x", context=ONE)
+            assert gate.begun == 2, "a caller got what was answered to another one"
 
 
 async def check_kept(folder: Path) -> None:
@@ -187,6 +198,10 @@ def no_result_is_noted() -> Any:
     return patched(Repeating, "answered", make)
 
 
+def one_mark() -> Any:
+    return patched(repeating_module, "_mark", lambda real: lambda argument: 0)
+
+
 def one_for_all() -> Any:
     def make(real: Any) -> Any:
         def admits(self: Repeating, call: Any) -> bool:
@@ -276,6 +291,7 @@ PLANTS = {
     "a repeat is a new call": Planted(check_repeats, any_is_new, "ran twice"),
     "a result is not remembered": Planted(check_repeats, no_result_is_noted, "ran twice"),
     "a repeat runs beside the first": Planted(check_running_repeats, any_is_new, "ran beside the first"),
+    "an id is enough for a repeat": Planted(check_other_argument, one_mark, "result of another argument"),
     "a result is given to another caller": Planted(check_callers, one_for_all, "answered to another one"),
     "a lost call is not kept": Planted(check_kept, not_written, "was not kept"),
     "a lost call is only claimed to be kept": Planted(check_kept, claimed_only, "which is not so"),

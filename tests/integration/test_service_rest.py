@@ -13,12 +13,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.services import Gate, Listed, Order, Total, calling, counts, host_of, run, shop, until
+from tests.ports import free_port
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.service.outcomes import RefusalCode, Refused
 from wherry.service.peer import peer
+from wherry.service.providing.provider import ListenAt
 from wherry.service.service import Service
 from wherry.service.sync import peer_sync
 from wherry.service.trust import Trust
+from wherry.wire.native.codec.invokes import CallContext
 
 JSON = {"Content-Type": "application/json"}
 
@@ -233,3 +236,108 @@ def test_the_sync_face_waits_for_results_or_calls_back():
         assert found == [({"amount": 4}, None)]
         with pytest.raises(Refused):
             other.call("pong.none")
+
+
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.mark.rows("P16")
+def test_a_repeat_over_rest_gets_the_result_of_the_first_and_is_not_run():
+    async def main():
+        gate = Gate()
+        async with calling(shop(gate)) as (caller, provider):
+            headers = OCTETS | {"Idempotency-Key": "order-7"}
+            path = "/services/shop/slow"
+            calls = [asyncio.create_task(ask(provider.url, "POST", path, b"x", headers)) for _ in range(3)]
+            await until(lambda: gate.begun == 1 and host_of(provider).repeating.recognised == 2)
+            gate.opened.set()
+            assert await asyncio.gather(*calls) == [(200, b"x")] * 3
+            assert await ask(provider.url, "POST", path, b"x", headers) == (200, b"x")
+            assert gate.begun == 1
+            assert await ask(provider.url, "POST", path, b"x", OCTETS | {"Idempotency-Key": "order-8"}) == (200, b"x")
+            assert gate.begun == 2
+            # Over the other wire it is another call: its result is encoded in another way.
+            assert await caller.call("shop.slow", b"x", context=CallContext(call_id="order-7")) == b"x"
+            assert gate.begun == 3
+
+    run(main())
+
+
+def test_a_key_with_another_body_is_refused_while_the_first_runs_and_afterwards():
+    async def main():
+        gate = Gate()
+        async with calling(shop(gate)) as (_, provider):
+            headers = OCTETS | {"Idempotency-Key": "order-7"}
+            first = asyncio.create_task(ask(provider.url, "POST", "/services/shop/slow", b"x", headers))
+            await gate.until(lambda found: found.running == 1)
+            for _ in range(2):
+                status, problem = await ask(provider.url, "POST", "/services/shop/slow", b"y", headers)
+                assert (status, problem["code"], problem["field"]) == (400, "invalid-input", "Idempotency-Key")
+                gate.opened.set()
+                assert await first == (200, b"x")
+            assert gate.begun == 1
+            assert await ask(provider.url, "POST", "/services/shop/slow", b"x", headers) == (200, b"x")
+            assert counts(provider)["refused"] == 2
+
+    run(main())
+
+
+def test_a_repeat_over_rest_is_one_of_the_same_caller():
+    async def main():
+        gate = Gate()
+        gate.opened.set()
+        trust = Trust(authorize=lambda token, service, method: token)
+        async with calling(shop(gate), provider={"trust": trust}) as (_, provider):
+            for token in ("ann", "bob", "ann"):
+                headers = OCTETS | {"Idempotency-Key": "order-7", "Authorization": f"Bearer {token}"}
+                body = b"x" if token == "ann" else b"of bob"
+                assert await ask(provider.url, "POST", "/services/shop/slow", body, headers) == (200, body)
+            assert gate.begun == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("key", ["x" * 61, "a b", ""])
+def test_a_wrong_key_is_refused(key):
+    async def main():
+        async with calling(shop()) as (_, provider):
+            headers = OCTETS | {"Idempotency-Key": key}
+            status, problem = await ask(provider.url, "POST", "/services/shop/echo", b"x", headers)
+            assert (status, problem["field"]) == (400, "Idempotency-Key")
+
+    run(main())
+
+
+def test_a_provider_answers_under_its_advertised_name_and_those_it_was_given_and_no_other():
+    async def main():
+        port = free_port()
+        at = ListenAt(port=port, advertise="http://Shop.example:7080", names=("other.example",))
+        async with peer(provides=[shop()], listen=at) as provider:
+            assert provider.url == "http://Shop.example:7080", "callers get the address that is advertised"
+            url = f"http://127.0.0.1:{port}"
+            for name, expected in (
+                ("shop.example:7080", 200),
+                ("SHOP.EXAMPLE", 200),
+                ("other.example", 200),
+                ("localhost", 200),
+                ("127.0.0.1", 200),
+                ("evil.example", 403),
+                ("shop.example.evil.example", 403),
+            ):
+                status, found = await ask(url, "GET", "/services/shop", None, {"Host": name})
+                assert status == expected, name
+                assert status == 200 or "ListenAt(names=" in found["detail"]
+                status, _ = await ask(url, "POST", "/services/shop/echo", b"x", OCTETS | {"Host": name})
+                assert status == expected, name
+
+    run(main())
+
+
+def test_where_tokens_are_asked_for_any_name_will_do():
+    async def main():
+        trust = Trust(authorize=lambda token, service, method: token)
+        async with calling(shop(), provider={"trust": trust}) as (_, provider):
+            headers = OCTETS | {"Host": "shop.example", "Authorization": "Bearer ann"}
+            assert await ask(provider.url, "POST", "/services/shop/echo", b"x", headers) == (200, b"x")
+
+    run(main())

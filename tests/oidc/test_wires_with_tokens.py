@@ -389,3 +389,40 @@ def test_the_checks_of_flight_never_wait_in_the_event_loop(home, identity):
         return known.fetches - before
 
     assert home.run(check()) == 0
+
+
+def test_a_key_that_was_made_with_a_token_outlives_it_and_has_the_name_of_its_maker(home, identity):
+    admin: dict[str, Any] = {"realm_access": {"roles": ["root"]}, "sub": "alice"}
+    short_lived = Forger(identity.issuer).good(**admin, exp=int(time.time()) + 5)
+
+    async def main() -> tuple[str, str, str]:
+        async with wherry.connect(home.node.url, key=short_lived, wire="http") as client:
+            made = await client.make_key("batch", ["publish:jobs"])
+            assert made.token is not None
+            user = ask(home.node, "PUT users/worker", {"password": "x", "tags": ""}, f"any:{short_lived}")
+            assert home.run(user)[0] == 201
+            until(lambda: not over_http(home.node, short_lived).is_in, "the token has expired")
+        async with wherry.connect(home.node.url, key=made.token, wire="http") as client:
+            await client.publish("jobs", [b"the token has expired"])
+        async with wherry.connect(home.node.url, key=Forger(identity.issuer).good(**admin), wire="http") as client:
+            (shown,) = [each for each in await client.keys() if each.id == made.id]
+        return made.made_by, shown.made_by, home.node.broker.user("worker").made_by
+
+    assert asyncio.run(main()) == ("oidc:alice",) * 3
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(6_900, True), (7_100, False)])
+def test_a_long_token_is_taken_or_refused_by_its_length_over_flight_and_not_by_chance(length, is_taken, home, identity):
+    forger = Forger(identity.issuer)
+    pad = 0
+    while len(token := forger.good(note="x" * pad, realm_access={"roles": ["root"]})) < length:
+        pad += (length - len(token)) * 3 // 4 + 1
+    assert len(token) < length + 8
+    client = Flights(home.node.flight_url, token)
+    for _ in range(20):
+        if is_taken:
+            client.act("topics")
+        else:
+            with pytest.raises(flight.FlightServerError, match="at most 7,000 over Flight") as caught:
+                client.act("topics")
+            assert token[:40] not in str(caught.value)

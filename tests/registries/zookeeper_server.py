@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import Literal
 
 from kazoo.client import KazooClient
 
@@ -16,6 +17,17 @@ from tests.registries.installing import Process, need
 
 _JARS = Path("/usr/share/java")
 _CLASSES = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java", "netty-all")
+_NETTY = (
+    "buffer",
+    "codec",
+    "common",
+    "handler",
+    "resolver",
+    "transport",
+    "transport-native-epoll",
+    "transport-native-unix-common",
+)
+_CERTIFICATES = Path(__file__).parents[1] / "unit" / "security" / "certificates"
 
 _CONFIGURATION = """
 tickTime=500
@@ -35,13 +47,24 @@ def _installed() -> bool:
     return shutil.which("java") is not None and (_JARS / "zookeeper.jar").exists()
 
 
-class ZooKeeper:
-    """A server of one process."""
+_TLS = """
+secureClientPort={port}
+secureClientPortAddress=127.0.0.1
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.location={folder}/server.pem
+ssl.trustStore.location={authority}
+ssl.clientAuth={clients}
+"""
 
-    def __init__(self, folder: Path) -> None:
+
+class ZooKeeper:
+    """A server of one process; with `clients` it has a port for TLS too, where they need a certificate or none."""
+
+    def __init__(self, folder: Path, clients: Literal["need", "none"] | None = None) -> None:
         need(_installed, "libzookeeper-java default-jre-headless")
         self._folder = folder
-        self.port = free_port()
+        self.port, self.tls_port = free_port(), free_port()
+        self._clients = clients
         self._process: Process | None = None
 
     @property
@@ -51,8 +74,15 @@ class ZooKeeper:
     def start(self) -> None:
         """Start the server, and return when it serves."""
         configuration = self._folder / "zoo.cfg"
-        configuration.write_text(_CONFIGURATION.format(folder=self._folder, port=self.port))
-        classes = ":".join(str(_JARS / f"{name}.jar") for name in _CLASSES)
+        text = _CONFIGURATION.format(folder=self._folder, port=self.port)
+        if self._clients is not None:
+            parts = [(_CERTIFICATES / name).read_text() for name in ("first.key", "first.pem")]
+            (self._folder / "server.pem").write_text("".join(parts))
+            authority = _CERTIFICATES / "authority.pem"
+            text += _TLS.format(folder=self._folder, port=self.tls_port, authority=authority, clients=self._clients)
+        configuration.write_text(text)
+        names = [*_CLASSES, *(f"netty-{each}" for each in _NETTY)]
+        classes = ":".join(str(_JARS / f"{name}.jar") for name in names)
         options = [each for each in JAVA_OPTIONS.split() if "SharedArchive" not in each]
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self._process = Process(

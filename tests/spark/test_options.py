@@ -99,6 +99,7 @@ def test_places_as_flight_writes_them():
         ({"topic": "t", "failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"topic": "t", "retrySeconds": "soon"}, "retrySeconds"),
         ({"topic": "t", "subscription": "a\nb"}, "subscription"),
+        ({"topic": "t", "apiKey": "x" * 7_000}, "option apiKey"),
     ],
 )
 def test_a_wrong_option_is_named(options, field):

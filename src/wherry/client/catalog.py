@@ -114,7 +114,10 @@ class CatalogCalls:
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """An API key, without its secret. `token` is what requests carry: returned once, when the key is made."""
+    """An API key, without its secret. `token` is what requests carry: returned once, when the key is made.
+
+    `made_by` is the name of the caller that made it; empty where no key was asked for.
+    """
 
     id: str
     name: str
@@ -122,6 +125,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     created_ms: int
     expires_ms: int | None
     token: str | None = None
+    made_by: str = ""
 
     def __repr__(self) -> str:
         return f"ApiKey({self.id!r}, {self.name!r}, {self.rights!r})"

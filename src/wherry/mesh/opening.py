@@ -14,6 +14,7 @@ SEEDS_MAX = 64
 
 GOSSIP_PORT = 7073
 ZOOKEEPER_PORT = 2181
+ZOOKEEPER_TLS_PORT = 2281
 DNS_PORT = 53
 """Where a URL names none."""
 
@@ -24,8 +25,8 @@ def open_registry(url: str, **options: Any) -> Registry:
     Parameters
     ----------
     url
-        `gossip://seed:7073`, `zk://host:2181/path`, `dns://name:7080` or `static://a:7080,b:7080`; docs/mesh.md has all
-        forms. Options may stand behind `?`.
+        `gossip://seed:7073`, `zk://host:2181/path`, `zks://host:2281/path`, `dns://name:7080` or
+        `static://a:7080,b:7080`; docs/mesh.md has all forms. Options may stand behind `?`.
     options
         The same options as arguments. An option is given once, here or in the URL.
 
@@ -96,6 +97,20 @@ def _zookeeper(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
     return ZooKeeperRegistry(hosts, parts.path, **options)
 
 
+def _zookeeper_over_tls(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
+    try:
+        from wherry.mesh.zookeeper.registry import ZooKeeperRegistry  # noqa: PLC0415  an extra
+        from wherry.mesh.zookeeper.tls import zookeeper_tls  # noqa: PLC0415  an extra
+    except ImportError as fault:
+        raise _missing("zookeeper", fault) from None
+    hosts = places("registry", parts.places, ZOOKEEPER_TLS_PORT, most=SEEDS_MAX)
+    files = {name: options[name] for name in ("ca", "certificate", "key") if name in options}
+    rest = {name: value for name, value in options.items() if name not in files}
+    if files and "tls" in rest:
+        raise InvalidInput("tls", "a context beside " + ", ".join(files), "a context, or files")
+    return ZooKeeperRegistry(hosts, parts.path, **{"tls": rest.get("tls") or zookeeper_tls(**files), **rest})
+
+
 def _gossip(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
     from wherry.mesh.gossip.registry import GossipRegistry  # noqa: PLC0415  heavier than the other registries
 
@@ -104,17 +119,21 @@ def _gossip(parts: RegistryUrl, options: Mapping[str, Any]) -> Registry:
 
 
 def _tls_is_an_argument(name: str, _value: str) -> Any:
-    raise InvalidInput(name, "text", "an argument of open_registry, from gossip_tls")
+    raise InvalidInput(name, "text", "an argument of open_registry: a context, not text")
 
 
 def _no_path(parts: RegistryUrl) -> None:
     if parts.path not in {"", "/"}:
-        raise InvalidInput("registry", f"{parts.scheme}://…{shown(parts.path)}", "a URL without a path, but for zk://")
+        raise InvalidInput(
+            "registry", f"{parts.scheme}://…{shown(parts.path)}", "a URL without a path, but for zk:// and zks://"
+        )
 
 
 def _missing(extra: str, fault: ImportError) -> InvalidInput:
     return InvalidInput("registry", extra, f"what is installed ({fault}): pip install 'wherry[{extra}]'")
 
+
+_ZOOKEEPER: dict[str, Callable[[str, str], Any]] = {"session_ms": _number, "start_ms": _number, "auth": _text}
 
 _SCHEMES: dict[str, tuple[Callable[[RegistryUrl, Mapping[str, Any]], Registry], dict[str, Callable[[str, str], Any]]]]
 _SCHEMES = {
@@ -131,7 +150,11 @@ _SCHEMES = {
             "tls": _tls_is_an_argument,
         },
     ),
-    "zk": (_zookeeper, {"session_ms": _number, "start_ms": _number, "auth": _text}),
+    "zk": (_zookeeper, _ZOOKEEPER),
+    "zks": (
+        _zookeeper_over_tls,
+        {**_ZOOKEEPER, "ca": _text, "certificate": _text, "key": _text, "tls": _tls_is_an_argument},
+    ),
     "dns": (
         _dns,
         {

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from wherry.mesh.instance import INSTANCE_BYTES_MAX
 from wherry.model.errors import InvalidInput
 
-SCHEMES = ("gossip", "zk", "dns", "static")
+SCHEMES = ("gossip", "zk", "zks", "dns", "static")
 
 URL_CHARS_MAX = 4 * INSTANCE_BYTES_MAX
 """Of the URL of a registry: a long list of hosts is better kept in one of the other registries."""

@@ -18,6 +18,9 @@ NODE_NAME_CHARS_MAX: Final = 64
 STAGE_KEY_CHARS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 256
 KEY_NAME_BYTES_MAX: Final = 256  # of an API key
+FLIGHT_KEY_CHARS_MAX: Final = (
+    7_000  # of a key or token over Flight: gRPC allows 8,192 bytes of headers, path and host included
+)
 PARTITIONS_MAX: Final = 65_535
 FLOW_PARTITIONS_MAX: Final = 8  # of a flow topic: each node remembers each partition of each other node
 CONSUMERS_PER_SUBSCRIPTION_MAX: Final = 1_000_000

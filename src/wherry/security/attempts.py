@@ -10,6 +10,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from wherry.model.pauses import growing
+
 PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
 """The pause before the first refusal, which doubles each time, and the longest."""
 
@@ -42,7 +44,7 @@ class Attempts:
         self._failed[peer] = count, now
         if len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        return float(min(PAUSE_S * 2 ** min(count - 1, 10), PAUSE_S_MAX))
+        return growing(PAUSE_S, PAUSE_S_MAX, count - 1)
 
     def __len__(self) -> int:
         """Return how many addresses are remembered."""

@@ -54,7 +54,7 @@ def own_name(name: str) -> str:
     return name
 
 
-def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | None = None) -> Made:
+def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | None = None, made_by: str = "") -> Made:
     """Make a key with a secret of its own.
 
     Examples
@@ -72,6 +72,7 @@ def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | N
         rights=tuple(rights),
         created_ms=now_ms,
         expires_ms=expires_ms,
+        made_by=made_by,
     ).checked()
     return Made(key, f"wk_{public_id}_{secret}")
 

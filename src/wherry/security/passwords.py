@@ -29,7 +29,7 @@ SALT_BYTES = 4
 ALGORITHM = "rabbit_password_hashing_sha256"
 
 
-def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: int) -> Key:
+def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: int, made_by: str = "") -> Key:
     """Make a user with these rights; without a password, no client can log in as this user.
 
     Examples
@@ -40,7 +40,15 @@ def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: i
     """
     public_id = "".join(secrets.choice(ALPHABET) for _ in range(ID_CHARS))
     user = User(tags=tuple(tags))
-    key = Key(id=public_id, digest=bytes(DIGEST_BYTES), name=own_name(name), rights=(), created_ms=now_ms, user=user)
+    key = Key(
+        id=public_id,
+        digest=bytes(DIGEST_BYTES),
+        name=own_name(name),
+        rights=(),
+        created_ms=now_ms,
+        user=user,
+        made_by=made_by,
+    )
     return with_password(key, password)
 
 

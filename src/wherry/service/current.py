@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -33,3 +34,17 @@ CURRENT: ContextVar[CurrentCall] = ContextVar("wherry_call")
 def current_call() -> CurrentCall | None:
     """Return the call that the running method answers; None outside of methods."""
     return CURRENT.get(None)
+
+
+def within_current(timeout_s: float, context: CallContext | None) -> tuple[float, CallContext | None]:
+    """Return the timeout and the context of a call: one that a method makes ends with its deadline, and has its trace.
+
+    A task that outlives the call of its method has deadlines of its own.
+    """
+    current = CURRENT.get(None)
+    if current is not None and current.outcome is None:
+        if current.due:
+            timeout_s = max(0.001, min(timeout_s, current.due - time.monotonic()))
+        if context is None and (found := current.context()).traceparent is not None:
+            context = CallContext(traceparent=found.traceparent, tracestate=found.tracestate)
+    return timeout_s, context

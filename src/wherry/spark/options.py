@@ -147,6 +147,16 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in given if name.lower() in known}
 
 
+def _checked_key(key: str | None) -> str | None:
+    """Refuse a token that gRPC would drop; the value is in no error."""
+    if key is not None and len(key) > limits.FLIGHT_KEY_CHARS_MAX - len("Bearer "):
+        allowed = f"at most {limits.FLIGHT_KEY_CHARS_MAX:,} with its scheme, since gRPC allows 8 KB of headers"
+        raise InvalidInput(
+            "option apiKey", f"{len(key):,} characters", f"{allowed}: a token with fewer claims, or a key"
+        )
+    return key
+
+
 def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
     """Return the options of a load or save; raise `InvalidInput` for the first that is wrong or unknown."""
     allowed = {name.lower() for name in KNOWN} | SPARKS_OWN
@@ -158,7 +168,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
     start, stop = read.point("starting", "earliest"), read.point("ending", "latest")
     options = Options(
         url=read.url(),
-        key=read.text("apiKey") or os.environ.get("WHERRY_KEY") or None,
+        key=_checked_key(read.text("apiKey") or os.environ.get("WHERRY_KEY") or None),
         ca=read.text("ca") or os.environ.get("WHERRY_CA") or None,
         topics=read.topics(),
         table=read.word("table", TABLES),

@@ -29,7 +29,8 @@ def _right(text: str) -> dict[str, str]:
 def _readable(view: dict[str, Any]) -> dict[str, Any]:
     rights = [f"{right['verb']}:{right['topics']}" for right in view["rights"]]
     created, expires = (output.moment(view.get(name)) for name in ("created_ms", "expires_ms"))
-    return view | {"rights": rights, "created": created, "expires": expires or "never"}
+    made_by = view.get("made_by") or "–"
+    return view | {"rights": rights, "created": created, "made by": made_by, "expires": expires or "never"}
 
 
 @command(
@@ -64,7 +65,7 @@ def list_keys(ctx: typer.Context, json: AsJson = False) -> None:
     options = options_of(ctx, json)
     views = options.run(lambda link: link.call("GET", "keys"))["keys"]
     rows = views if options.json else [_readable(view) for view in views]
-    names = ("id", "name", "rights", "created", "expires")
+    names = ("id", "name", "rights", "created", "made by", "expires")
     output.show({each: each for each in names}, rows, json=options.json, empty="no keys yet: wherry key create")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
+from wherry.model.pauses import growing
+
 FIRST_S = 0.05
 CAP_S = 2.0
-DOUBLINGS_MAX = 16
 
 
 class Backoff:
@@ -19,7 +20,7 @@ class Backoff:
 
     def next_s(self) -> float:
         """Return the next pause."""
-        span = min(self._cap_s, self._first_s * 2 ** min(self.failures, DOUBLINGS_MAX))
+        span = growing(self._first_s, self._cap_s, self.failures)
         self.failures += 1
         return random.uniform(0, span)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from wherry.client.link.address import Address, common_lines
+from wherry.model.pauses import growing
+
+PAUSE_S, PAUSE_S_MAX = 2.0, 60.0
+"""Between two tokens that a function is asked for since the last one was refused; twice as long each time."""
 
 
 @runtime_checkable
@@ -30,8 +35,10 @@ KeyOrSource: TypeAlias = str | TokenSource | Callable[[], str | Awaitable[str]] 
 class Credential:
     """The lines of a head that identify a client."""
 
-    def __init__(self, address: Address, key: KeyOrSource) -> None:
-        self._address, self._key = address, key
+    def __init__(self, address: Address, key: KeyOrSource, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address, self._key, self._clock = address, key, clock
+        self._refusals, self._ask_at = 0, 0.0
+        """How often tokens of a function were refused in a row, and when it is asked for another one again."""
         has_source = isinstance(key, TokenSource) or callable(key)
         self.fixed = "" if has_source else common_lines(address, key)
         """The lines, if they never change."""
@@ -62,5 +69,18 @@ class Credential:
             return ""
         if isinstance(self._key, TokenSource):
             self._key.reject(refused)
+        elif not self._may_ask():
+            return ""
         lines, token = await self.lines()
         return lines if token != refused else ""
+
+    def _may_ask(self) -> bool:
+        """Return whether a function may be asked again: ever less often, where a broker refuses all of its tokens."""
+        now = self._clock()
+        if now < self._ask_at:
+            return False
+        if now - self._ask_at >= PAUSE_S_MAX:
+            self._refusals = 0
+        self._ask_at = now + growing(PAUSE_S, PAUSE_S_MAX, self._refusals)
+        self._refusals += 1
+        return True

@@ -17,7 +17,7 @@ export async function show({ root, isShown }) {
   };
   put(root, page("Keys", key() ? null : "This node requires no key. Keys made here are used once it does: wherry serve --keys on.", h("button", { class: "primary", type: "button", "data-new": "", onclick: () => create(again) }, "New key")),
     keys.length
-      ? table("Keys", ["Name", "Id", { text: "May", wide: true }, "Made", "Expires", ""], keys.map((each) => [h("span", {}, each.name, " ", each.id === mine && badge("yours", "accent")), h("span", { class: "mono" }, each.id), each.rights.map((right) => `${right.verb} ${right.topics}`).join(", "), when(each.created_ms), each.expires_ms === null ? "never" : when(each.expires_ms), button("Delete", () => remove(each), "small danger")]))
+      ? table("Keys", ["Name", "Id", { text: "May", wide: true }, "Made", "Expires", ""], keys.map((each) => [h("span", {}, each.name, " ", each.id === mine && badge("yours", "accent")), h("span", { class: "mono" }, each.id), each.rights.map((right) => `${right.verb} ${right.topics}`).join(", "), h("span", {}, when(each.created_ms), each.made_by && ` by ${each.made_by}`), each.expires_ms === null ? "never" : when(each.expires_ms), button("Delete", () => remove(each), "small danger")]))
       : empty("No keys yet", "A key identifies a client and gives it rights: publish, consume or admin, on a pattern of topics.", "wherry key create ann --right 'publish:orders.*'"));
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from wherry.mesh.urls import HostPort
+from wherry.mesh.zookeeper.tls import TlsHandler
 from wherry.model.errors import Unauthorized, Unavailable
 
 _kazoo_log = logging.getLogger("wherry.mesh.zookeeper.kazoo")
@@ -58,6 +60,7 @@ class ZooKeeperLink:
         auth: str | None,
         changed: Callable[[bool | None], None],
         watched: Callable[[str], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._names = ",".join(str(each) for each in hosts)
         self._changed, self._watched = changed, watched
@@ -66,9 +69,11 @@ class ZooKeeperLink:
         self._turn = threading.Lock()
         """One of `close` and `renew` at a time: each stops the threads of kazoo, in a thread of its own."""
         self._closed = False
+        self._tls = TlsHandler(tls) if tls is not None else None
         self._client = KazooClient(
             self._names,
             timeout=session_ms / 1_000,
+            handler=self._tls,
             auth_data=[("digest", auth)] if auth else None,
             default_acl=CREATOR_ALL_ACL if auth else OPEN_ACL_UNSAFE,
             connection_retry=KazooRetry(max_tries=-1, max_delay=RECONNECT_S_MAX),
@@ -177,7 +182,8 @@ class ZooKeeperLink:
 
     def unavailable(self) -> Unavailable:
         """Return the error for a call without a connection."""
-        return Unavailable(f"ZooKeeper at {self._names} cannot be reached")
+        why = f" over TLS: {self._tls.fault}" if self._tls is not None and self._tls.fault else ""
+        return Unavailable(f"ZooKeeper at {self._names} cannot be reached{why}")
 
     def _lost(self) -> None:
         """Fail the calls under way: kazoo would keep those that it got just now until there is a connection."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Sequence
 
 from wherry.mesh.instance import Instance, encode
@@ -48,6 +49,8 @@ class ZooKeeperRegistry:
         How long `start` waits for a connection.
     auth
         `user:password` of ZooKeeper's scheme *digest*. Nodes are then created for this user alone.
+    tls
+        Connect over TLS, to the secure port of the servers; `zookeeper_tls` makes a context from files.
     """
 
     def __init__(
@@ -58,13 +61,14 @@ class ZooKeeperRegistry:
         session_ms: int = SESSION_MS,
         start_ms: int = START_MS,
         auth: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         check.integer("session_ms", session_ms, 100, 3_600_000)
         self._start_s = check.integer("start_ms", start_ms, 1, 3_600_000) / 1_000
         self._session_s, self._hold_s = session_ms / 1_000, max(session_ms, HOLD_MS_MIN) / 1_000
         paths = NodePaths(root)
         self._roster = Roster()
-        self._link = ZooKeeperLink(hosts, session_ms, _checked_auth(auth), self._changed, self._watched)
+        self._link = ZooKeeperLink(hosts, session_ms, _checked_auth(auth), self._changed, self._watched, tls)
         self._announcer = Announcer(self._link, paths)
         self._reader = TreeReader(self._link, paths, self._roster)
         self._wake, self._connected, self._one = asyncio.Event(), asyncio.Event(), asyncio.Lock()

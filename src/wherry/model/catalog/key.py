@@ -111,6 +111,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         When it expires; None for never.
     user
         What makes it a user; None for a key with a token.
+    made_by
+        The name of the caller that made it; empty where no key was asked for, and for the first key of a node.
     """
 
     id: str
@@ -120,6 +122,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_ms: int
     expires_ms: int | None = None
     user: User | None = None
+    made_by: str = ""
 
     def checked(self) -> Key:
         """Return this key, or raise `InvalidInput` for the first field that breaks a rule."""
@@ -128,6 +131,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not isinstance(self.digest, bytes) or len(self.digest) != DIGEST_BYTES:
             raise InvalidInput("digest", type(self.digest).__name__, f"{DIGEST_BYTES} bytes of SHA-256")
         check.name("name", self.name, limits.KEY_NAME_BYTES_MAX)
+        if self.made_by != "":
+            check.name("made_by", self.made_by, limits.KEY_NAME_BYTES_MAX)
         if not isinstance(self.rights, tuple):
             raise InvalidInput("rights", self.rights, "a tuple of Right")
         if self.user is not None:

@@ -23,6 +23,7 @@ import msgspec
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.fate import Outcome
 from wherry.model.errors import WherryError
+from wherry.model.pauses import growing
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.sender import Unreached, WebhookSender, is_taken
@@ -164,7 +165,7 @@ class Callbacks:
                     target_url.outcomes.clear()  # they stay in the broker, and are fetched again for the next attempt
                     if is_gone or target_url.failures >= self._attempts():
                         await self._give_up(target_url, notices, outcomes, error)
-                    pause_s = min(CAP_S, FIRST_S * 2.0 ** (target_url.failures - 1))
+                    pause_s = growing(FIRST_S, CAP_S, target_url.failures - 1)
                     target_url.resume_at = _now() + pause_s * random.uniform(0.9, 1.1)
                     return
                 target_url.failures = 0

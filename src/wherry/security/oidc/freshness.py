@@ -7,6 +7,8 @@ asked ──ok──► due again after max-age, between a minute and an hour
 
 from __future__ import annotations
 
+from wherry.model.pauses import growing
+
 REFRESH_S, REFRESH_S_MIN, REFRESH_S_MAX = 300.0, 60.0, 3_600.0
 """Between two fetches: where the provider states no max-age, and the bounds on what it states."""
 
@@ -38,7 +40,7 @@ class Freshness:
 
     def fail(self, now: float) -> None:
         """Note that the provider did not answer, or gave no keys."""
-        self.due_at = now + min(RETRY_S * 2 ** min(self.failures, 10), RETRY_S_MAX)
+        self.due_at = now + growing(RETRY_S, RETRY_S_MAX, self.failures)
         self.failures += 1
 
     def is_good(self, now: float) -> bool:

@@ -19,9 +19,6 @@ SPARE = 10.0
 PAUSE_S = 0.05
 """Before the second attempt; doubled for the next."""
 
-HEDGE_AFTER = 3.0
-"""A call that takes this many times the typical response time is sent to a second instance, where hedging is wanted."""
-
 
 class Retries:
     """The budget of one caller, for retries and hedges together."""
@@ -57,26 +54,9 @@ class Retries:
         seconds = PAUSE_S * 2.0 ** (attempts - 1) * (0.5 + chance)
         return seconds if now + seconds < deadline and self._take() else None
 
-    def hedge_after(self, typical: float, *, idempotent: bool, instances: int, left: float) -> float | None:
-        """Return the seconds after which a call without an answer is sent to a second instance; None if it must not be.
-
-        Parameters
-        ----------
-        typical
-            The typical response time.
-        idempotent
-            Whether the method is declared to do the same when it runs twice.
-        instances
-            How many are in use.
-        left
-            Seconds up to the deadline.
-        """
-        seconds = HEDGE_AFTER * typical
-        return seconds if idempotent and instances > 1 and seconds < left else None
-
-    def hedge(self) -> bool:
+    def hedge(self, *, idempotent: bool) -> bool:
         """Take a hedge from the budget when its time has come; return whether it may be sent."""
-        return self._take()
+        return idempotent and self._take()
 
     def _take(self) -> bool:
         # A tenth added ten times is a little less than one.

@@ -15,6 +15,7 @@ from collections.abc import Container
 import msgspec
 
 from wherry.mesh.instance import Instance
+from wherry.model.pauses import growing
 from wherry.service.balancing.balancer import Balancer, check_instances
 from wherry.service.balancing.fastest import Fastest
 from wherry.service.balancing.round_robin import RoundRobin
@@ -126,8 +127,20 @@ class SetAside:
             drawn = balancer.choose(self._in_use, session=session, chance=chance, now=now)
             if drawn.id not in without:
                 return drawn
-            chance = (chance * 7.0 + 0.381966) % 1.0
+            chance = _next(chance)
         return found[int(chance * len(found))]
+
+    def choose_second(self, without: Container[str], *, chance: float, now: float) -> Instance | None:
+        """Return an instance in use for a hedge, one that is not in `without`: the faster of two; None without any.
+
+        It takes nobody's turn: where instances take turns, the slow one would get the next call again for it.
+        """
+        found = [each for each in self._in_use if each.id not in without]
+        if not found:
+            return None
+        drawn = (found[int(chance * len(found))], found[int(_next(chance) * len(found))])
+        speeds = self.speeds
+        return min(drawn, key=lambda each: speeds.seconds(each.id, now))
 
     def began(self, instance_id: str, now: float) -> None:
         """See `Balancer`."""
@@ -183,7 +196,7 @@ class SetAside:
         if state.failures < FAILURES_IN_A_ROW:
             return
         state.probed = False
-        pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(32, state.failures - FAILURES_IN_A_ROW))
+        pause = growing(PAUSE_S, PAUSE_S_MAX, state.failures - FAILURES_IN_A_ROW)
         state.due = now + pause * (0.5 + 0.5 * self._chance)
         self._aside[instance_id] = state
         self._sort()
@@ -210,3 +223,8 @@ class SetAside:
     def _sort(self) -> None:
         self._in_use = tuple(each for each in self._instances if each.id not in self._aside)
         self._due = min((each.due for each in self._aside.values()), default=0.0)
+
+
+def _next(chance: float) -> float:
+    """Return another number from 0 up to and without 1, for a second draw of one decision."""
+    return (chance * 7.0 + 0.381966) % 1.0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Container
 from typing import Final
 
+import msgspec
+
+from wherry.mesh.instance import Instance
 from wherry.model.errors import InvalidInput
+from wherry.service.balancing.hedges import Hedges
 from wherry.service.balancing.retries import Retries
 from wherry.service.balancing.set_aside import SetAside
 from wherry.service.statistics import CallStatistics
@@ -20,7 +25,19 @@ REFUSING_MAX: Final = 10_000
 class CalledMethod:
     """A method, as callers name it."""
 
-    __slots__ = ("answered", "balancer", "method", "name", "refusing", "retries", "service", "statistics", "turns")
+    __slots__ = (
+        "answered",
+        "balancer",
+        "hedges",
+        "is_idempotent",
+        "method",
+        "name",
+        "refusing",
+        "retries",
+        "service",
+        "statistics",
+        "turns",
+    )
 
     def __init__(self, name: str, service: str, balancer: SetAside, retries: Retries) -> None:
         self.name, self.service, self.balancer, self.retries = name, service, balancer, retries
@@ -28,6 +45,9 @@ class CalledMethod:
         self.refusing: dict[str, float] = {}
         """Instances that refused this method alone, each with the time until which it gets no calls of it."""
         self.method = name.encode()
+        self.is_idempotent = False
+        """Whether its provider declares that it may run twice, as the last answer had it."""
+        self.hedges = Hedges()
         self.answered = 0
         self.statistics = CallStatistics()
         """Of the calls that had no result."""
@@ -56,8 +76,11 @@ class CallAttempt:
         "encoded",
         "flags",
         "has_new_token",
+        "hedge",
         "idempotent",
+        "is_hedged",
         "resend",
+        "second",
         "session",
         "target",
         "timeout_s",
@@ -83,6 +106,12 @@ class CallAttempt:
         """The context, as it is sent."""
         self.resend = resend
         """None for a call that the log of lost calls sends: it is kept already."""
+        self.hedge: bool | float = False
+        """Whether it is sent to a second instance when it is slow, and after which time."""
+        self.is_hedged = False
+        """Whether that was done."""
+        self.second: Instance | None = None
+        """The second instance, if this is what is sent to it."""
         self.has_new_token = False
         """Whether it is sent again because its token was refused."""
         self.token = ""
@@ -90,6 +119,18 @@ class CallAttempt:
         self.deadline = time.monotonic() + timeout_s
         self.tried: list[str] = []
         """Ids of the instances that it was sent to, or that were not reached."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Return whether it may run twice: its caller says so, or its provider does."""
+        return self.idempotent or self.target.is_idempotent
+
+    def as_hedge(self, second: Instance) -> CallAttempt:
+        """Return the call as it is sent to a second instance: the same, with a mark."""
+        other = copy.copy(self)
+        other.second = second
+        other.encoded = _encoded(msgspec.structs.replace(self.context or CallContext(), hedge=True))
+        return other
 
     @property
     def left_s(self) -> float:

@@ -24,6 +24,8 @@ from wherry.service import values
 from wherry.service.balancing.set_aside import SetAside
 from wherry.service.calling.attempt import CallAttempt
 from wherry.service.calling.call_ids import CallIds
+from wherry.service.calling.first_instances import FirstInstances
+from wherry.service.calling.hedging import checked_hedge, hedged
 from wherry.service.calling.link import CallerLink
 from wherry.service.calling.own_token import OwnToken
 from wherry.service.calling.pool import LinkPool
@@ -38,11 +40,8 @@ from wherry.service.outcomes import (
     Refused,
     TimedOut,
 )
-from wherry.wire.native.codec.frames import FRAME_BYTES_MAX
-from wherry.wire.native.codec.invokes import (
-    OUTCOME,
-    CallContext,
-)
+from wherry.wire.native.codec.frames import FRAME_BYTES_MAX, Flag
+from wherry.wire.native.codec.invokes import CONTENT, OUTCOME, CallContext
 
 TIMEOUT_S: Final = 30.0
 """Of a call that names no other."""
@@ -80,16 +79,14 @@ class ServiceCaller:
         keep: Keep | None = None,
         settles_s: float = 0.0,
     ) -> None:
-        self._settled_at = time.monotonic() + settles_s
+        self._first = FirstInstances(roster, settles_s)
         self.roster, self._on_lost = roster, on_lost
         self._keep, self._ids = keep, CallIds()
         self.is_closing = False
         self._token = None if token is None else OwnToken(token)
         self.pool = LinkPool(tls=tls, token=(lambda: self._token.last if self._token is not None else ""))
         self.targets = CalledMethods(roster, balancer)
-        self._closed = asyncio.Event()
-        self._for_first: dict[asyncio.Event, None] = {}
-        """Calls that wait for the first instance of their service."""
+        self._is_closed = False
 
     @property
     def balancers(self) -> dict[str, SetAside]:
@@ -98,7 +95,7 @@ class ServiceCaller:
 
     # ---------------------------------------------------------------------------------------------------------- call
 
-    async def call(
+    async def call(  # noqa: PLR0913  as `Peer.call`
         self,
         name: str,
         argument: object = b"",
@@ -107,6 +104,7 @@ class ServiceCaller:
         session: str | None = None,
         returns: Any = None,
         idempotent: bool = False,
+        hedge: bool | float = False,
         resend: bool | None = False,
         context: CallContext | None = None,
     ) -> Any:
@@ -123,10 +121,12 @@ class ServiceCaller:
         if session is not None or context is not None or self._keep is not None:
             context = self._ids.context(session, context, always=self._keep is not None)
         call = CallAttempt(target, body, flags, timeout_s, session, context, idempotent=idempotent, resend=resend)
+        if hedge is not False:
+            call.hedge = checked_hedge(hedge)
         target.retries.began()
         while True:
             try:
-                flags, result = await self._attempt(call)
+                flags, result = await (hedged(call, self._attempt) if call.hedge else self._attempt(call))
                 break
             except asyncio.CancelledError:
                 target.statistics.note(CallOutcome.CANCELLED, None)
@@ -175,14 +175,14 @@ class ServiceCaller:
             await self._keep(call, fault)
 
     async def _attempt(self, call: CallAttempt) -> tuple[int, bytes]:
-        if self._closed.is_set():
+        if self._is_closed:
             raise Closed("the peer is closed")
         if self._token is not None:
             call.token = self._token.at_once() or await self._token.get(call.target.name, call.left_s)
         target, now = call.target, time.monotonic()
         instances = self.roster.of(target.service)
         if not instances:
-            instances = await self._first_instances(call, now)
+            instances = await self._first.of(call)
             now = time.monotonic()
         instance = self._choose(call, instances, now)
         name, is_fine = instance.id, FAILED
@@ -200,7 +200,7 @@ class ServiceCaller:
                 fault = fault_of(target.name, link, name, flags, body)
                 is_fine = verdict_of(target, name, fault)
                 raise fault
-            is_fine = True
+            is_fine, target.is_idempotent = True, flags & Flag.IDEMPOTENT != 0
         except asyncio.CancelledError:
             is_fine = None  # the caller gave up: that says nothing of the instance
             if link is not None and number:
@@ -209,14 +209,14 @@ class ServiceCaller:
         finally:
             ended = time.monotonic()
             target.balancer.ended(name, ended, ended - now, is_fine)
-        return flags, body
+        return flags & CONTENT, body
 
     def _choose(self, call: CallAttempt, instances: tuple[Instance, ...], now: float) -> Instance:
         """Return the instance for an attempt, one that the call was not sent to if there is one; report the begin."""
         target, session = call.target, call.session
         balancer, turns = target.balancer, target.turns
-        found = balancer.choose(instances, session=session, chance=random(), now=now, turns=turns)
-        if call.tried or target.refusing:
+        found = call.second or balancer.choose(instances, session=session, chance=random(), now=now, turns=turns)
+        if call.second is None and (call.tried or target.refusing):
             left_out = target.left_out(call.tried, now)
             if found.id in left_out:
                 other = balancer.choose_other(left_out, session=session, chance=random(), now=now, turns=turns)
@@ -228,33 +228,6 @@ class ServiceCaller:
     def _not_tried(self, call: CallAttempt, instances: tuple[Instance, ...]) -> Instance | None:
         """Return an instance that the call was not sent to, although all of them refuse its method, or None."""
         return next((each for each in instances if each.id not in call.tried), None)
-
-    async def _first_instances(self, call: CallAttempt, now: float) -> tuple[Instance, ...]:
-        """Return the instances of a service of which none is known, once there is one; refuse the call if none comes.
-
-        Only a registry that has just been opened is waited for: it may not have learned of all yet.
-        """
-        until = min(call.deadline, self._settled_at)
-        if now < until:
-            service, changed = call.target.service, asyncio.Event()
-            stop = self.roster.watch(lambda _: changed.set())
-            self._for_first[changed] = None
-            try:
-                while not self.roster.of(service):
-                    if self._closed.is_set():
-                        raise Closed("the peer is closed")
-                    changed.clear()
-                    async with asyncio.timeout(until - time.monotonic()):
-                        await changed.wait()
-            except TimeoutError:
-                pass
-            finally:
-                self._for_first.pop(changed, None)
-                stop()
-            if found := self.roster.of(service):
-                return found
-        text = "the registry knows no instance of this service"
-        raise Refused(call.target.name, "", RefusalCode.NO_INSTANCE, text)
 
     async def _connect(self, call: CallAttempt, instance: Instance, now: float, has_others: bool) -> CallerLink:
         left_s = call.deadline - now
@@ -277,7 +250,7 @@ class ServiceCaller:
         """Wait before a call whose outcome is unknown is sent again; raise if it may not be."""
         pause_s = call.target.retries.pause(
             len(call.tried),
-            idempotent=call.idempotent,
+            idempotent=call.may_repeat,
             untaken=False,
             now=time.monotonic(),
             deadline=call.deadline,
@@ -290,7 +263,6 @@ class ServiceCaller:
     async def close(self) -> None:
         """Close the connections, and end all calls."""
         self.is_closing = True
-        self._closed.set()
-        for changed in self._for_first:
-            changed.set()
+        self._is_closed = True
+        self._first.close()
         await self.pool.close()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from wherry.model.pauses import growing
+
 PAUSE_S = 1.0
 """Before the first resend; doubled with each that fails."""
 
@@ -61,7 +63,7 @@ class Schedule:
         if kept is None:
             return
         kept.is_under_way = False
-        pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(32, kept.failures))
+        pause = growing(PAUSE_S, PAUSE_S_MAX, kept.failures)
         kept.failures += 1
         kept.tried = now
         kept.due = now + pause * (0.5 + 0.5 * chance)

@@ -18,7 +18,7 @@ from wherry.service.providing.unseen import Unseen
 from wherry.wire.fair_protocol import FairProtocol
 from wherry.wire.native.codec.documents import decode_document, encode_goodbye
 from wherry.wire.native.codec.faults import WireFault
-from wherry.wire.native.codec.frames import Kind, encode_frame
+from wherry.wire.native.codec.frames import Flag, Kind, encode_frame
 from wherry.wire.native.codec.invokes import (
     PROTOCOL,
     SERVICE_RULES,
@@ -96,7 +96,7 @@ class ProviderConnection(FairProtocol):
         """Whether a frame came at all."""
         self._paused_since: float | None = None
         self._is_leaving = False
-        """Whether no new call can come: either side has said GOODBYE, and the other one knows it."""
+        """Whether no new call can come: either side has sent GOODBYE, and the other one knows it."""
         self._is_finishing = False
         self._is_cut_off = self._is_closed = False
 
@@ -204,6 +204,8 @@ class ProviderConnection(FairProtocol):
 
     def answer(self, call: ProvidedCall, result: bytes, flags: int) -> None:
         """Send the result of a call."""
+        if call.method is not None and call.method.method.idempotent:
+            flags |= Flag.IDEMPOTENT
         self._sent(call, encode_result(call.number, result, flags))
 
     def trouble(self, call: ProvidedCall, outcome: int, trouble: Trouble) -> None:

@@ -66,7 +66,7 @@ async def limit(call: Call[Any]) -> Answer:
     found = app.service(call["service"])
     await app.check(call.request, found.name)
     set_limits(found, call.body)
-    app.host.start_waiting(found)
+    app.host.runner.start_waiting(found)
     return json_response(view_of(found))
 
 

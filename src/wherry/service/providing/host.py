@@ -1,29 +1,27 @@
-"""Runs the methods that this process provides, within their limits, and accounts for each call.
+"""Decides what becomes of each call that arrives: it runs, waits or is refused; and ends it when its time is over.
 
-    call ──► known? ──► open? ──► right? ──► room? ──► task ──► answer
+    call ──► known? ──► open? ──► right? ──► room? ──► `MethodRunner` ──► answer
                └─────────┴─────────┴───────────┴──► refused, at once
 
-A method holds its place until it has really ended, also after its caller has gone: so no limit is ever exceeded.
+It never runs a method itself, and refuses nothing without a reason that its caller can tell from others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from wherry.model.errors import InvalidInput, Unauthorized, WherryError
-from wherry.service.current import CURRENT
 from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.endings import Endings, OnLost
 from wherry.service.providing.holding import HeldBytes
 from wherry.service.providing.repeating import Repeating
 from wherry.service.providing.rights import Authorize, Rights
+from wherry.service.providing.runner import MethodRunner
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService, full_text
 from wherry.service.providing.throttle import Admission
 
@@ -53,7 +51,7 @@ class Host:
         self.cut_offs = self.holding.cut_offs
         self.unknown = 0
         """Calls of methods that do not exist."""
-        self.repeating = Repeating(self._enter_again, self._answer_again)
+        self.repeating = Repeating(self._enter_again, self._answer_again, self._refuse_other)
         self.endings = Endings(on_lost, self.repeating.answered)
         self.is_draining = False
         self._rights = None if authorize is None else Rights(authorize)
@@ -62,12 +60,10 @@ class Host:
         self._methods: dict[bytes, ProvidedMethod] = {}
         self._with_deadline = self.endings.with_deadline
         self._sweeping: asyncio.TimerHandle | None = None
-        self._running: dict[ProvidedCall, None] = {}
-        """Calls whose method has not ended, also if their caller has gone."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._for_idle: asyncio.Event | None = None
         self._loop = asyncio.get_running_loop()
-        self._make_task = _eager_tasks(self._loop)
+        self.runner = MethodRunner(self.endings, self.repeating, self._note_idle)
 
     def add(self, provided: ProvidedService) -> None:
         """Provide a service as well."""
@@ -103,7 +99,8 @@ class Host:
             return
         call.method = method
         if call.asked.context:
-            call.context()  # a broken one ends the connection here, and not a task later
+            # A broken context ends the connection here, and not a task later.
+            method.hedges += call.context().hedge
         if self._is_shut(call, method):
             return
         timeout_ms = call.asked.timeout_ms
@@ -130,7 +127,7 @@ class Host:
             return
         entry = method.service.throttle.enter(method.room, call)
         if entry is Admission.RUN:
-            self._start(call, method)
+            self.runner.start(call, method)
         elif entry is Admission.FULL:
             self.refuse(call, RefusalCode.FULL, full_text(method))
             self.repeating.ended(call)
@@ -148,6 +145,10 @@ class Host:
     def _answer_again(self, call: ProvidedCall, body: bytes, flags: int) -> None:
         """Answer a repeat with the result of the first call of its id."""
         self.endings.answered(call, body, flags)
+
+    def _refuse_other(self, call: ProvidedCall, fault: InvalidInput) -> None:
+        """Refuse a call with the id of another one."""
+        self.endings.invalid(call, fault)
 
     def _check(self, call: ProvidedCall, method: ProvidedMethod, rights: Rights) -> None:
         """Ask whether the caller may call the method, which may take a while for a token that is new."""
@@ -180,90 +181,9 @@ class Host:
         code = RefusalCode.UNAUTHORIZED if isinstance(fault, Unauthorized) else RefusalCode.FORBIDDEN
         self.refuse(call, code, str(fault))
 
-    # ---------------------------------------------------------------------------------------------------- a call runs
-
-    def _start(self, call: ProvidedCall, method: ProvidedMethod) -> None:
-        self._running[call] = None
-        if method.method.is_async:
-            call.task = self._make_task(self._run(call, method))
-        else:
-            self._run_plain(call, method)
-
-    async def _run(self, call: ProvidedCall, method: ProvidedMethod) -> None:
-        """Run a method to its end, whatever that is. A call that ended before its task began is not run."""
-        try:
-            if call.outcome is not None:
-                return
-            call.ran_from = time.perf_counter()
-            CURRENT.set(call)
-            arguments = self._arguments(call, method)
-            if arguments is not None:
-                self.endings.returned(call, method, await method.method.function(*arguments))
-        except GeneratorExit:  # the loop has ended
-            raise
-        except asyncio.CancelledError:
-            if call.outcome is None:  # the method cancelled itself, or the process ends
-                self.endings.failed(call, "CancelledError", "the method was cancelled")
-        except BaseException as fault:
-            self.endings.raised(call, fault)
-            if isinstance(fault, SystemExit | KeyboardInterrupt):
-                raise
-        finally:
-            self._ran(call, method)
-
-    def _run_plain(self, call: ProvidedCall, method: ProvidedMethod) -> None:
-        """Run a method that is no coroutine function: it ends in this step."""
-        token = CURRENT.set(call)
-        try:
-            if call.outcome is not None:
-                return
-            call.ran_from = time.perf_counter()
-            arguments = self._arguments(call, method)
-            if arguments is not None:
-                self.endings.returned(call, method, method.method.function(*arguments))
-        except BaseException as fault:
-            self.endings.raised(call, fault)
-            if isinstance(fault, SystemExit | KeyboardInterrupt):
-                raise
-        finally:
-            CURRENT.reset(token)
-            self._ran(call, method)
-
-    def _arguments(self, call: ProvidedCall, method: ProvidedMethod) -> tuple[object, ...] | None:
-        """Return the arguments of the function; None if they are wrong, and the call is refused."""
-        declared = method.method
-        try:
-            if declared.has_argument:
-                return (declared.argument.decode(call.asked.argument, call.flags),)
-            if call.asked.argument:
-                raise InvalidInput("argument", f"{len(call.asked.argument)} bytes", "no argument")
-        except InvalidInput as fault:
-            self.endings.invalid(call, fault)
-            return None
-        return ()
-
-    def _ran(self, call: ProvidedCall, method: ProvidedMethod) -> None:
-        """Give the place of a call that ended to those that wait."""
-        call.task = None
-        del self._running[call]
-        if call.repeat_key is not None:
-            self.repeating.ended(call)
-        throttle = method.service.throttle
-        throttle.leave(method.room)
-        if throttle.waiting:
-            self.start_waiting(method.service)
-        self._note_idle()
-
     def _note_idle(self) -> None:
         if self._for_idle is not None and not self.running:
             self._for_idle.set()
-
-    def start_waiting(self, service: ProvidedService) -> None:
-        """Run calls that wait and have room by now."""
-        for _, call in service.throttle.next_calls(service.rooms):
-            assert call.method is not None
-            # Through the loop: a chain of plain methods would be a recursion.
-            self._loop.call_soon(self._start, call, call.method)
 
     # ---------------------------------------------------------------------------------------------------- a call ends
 
@@ -282,7 +202,7 @@ class Host:
                 call.task.cancel()
         elif call.method is not None:
             call.method.service.throttle.forget(call.method.room, call)
-            if call not in self._running:
+            if call not in self.runner.calls:
                 self.repeating.ended(call)
         self.endings.lost(call, outcome)
 
@@ -309,7 +229,7 @@ class Host:
         """Cancel what still runs, and wait until it has ended."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-        tasks = [*self._tasks, *(call.task for call in self._running if call.task is not None)]
+        tasks = [*self._tasks, *(call.task for call in self.runner.calls if call.task is not None)]
         for task in tasks:
             task.cancel()
         if tasks and (left := (await asyncio.wait(tasks, timeout=CANCEL_S))[1]):
@@ -327,10 +247,3 @@ class Host:
     def running(self) -> int:
         """Return how many calls run, wait, or are checked."""
         return self._checking + sum(each.throttle.running + each.throttle.waiting for each in self.services.values())
-
-
-def _eager_tasks(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]]:
-    """Return what makes a task: one that begins at once where Python has it (3.12), so that most end in one step."""
-    if "eager_start" in inspect.signature(asyncio.Task).parameters:
-        return partial(asyncio.Task, loop=loop, eager_start=True)  # type: ignore[call-arg]  # mypy checks for 3.11
-    return loop.create_task

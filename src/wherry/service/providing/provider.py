@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ import msgspec
 
 from wherry.mesh.instance import Instance
 from wherry.mesh.registry import Registry
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, error_text
 from wherry.service.providing.host import Host
 from wherry.service.providing.rest import RestApp
 from wherry.service.providing.running import ProvidedService
@@ -24,8 +26,13 @@ ENDING_S: Final = 2.0
 
 SERVER_S: Final = 0.5
 
+WITHDRAW_S: Final = 2.0
+"""For a registry that does not answer while instances are withdrawn; they are gone there with their session."""
+
 EVERY_ADDRESS: Final = ("0.0.0.0", "::", "")
 """Hosts that nobody can call."""
+
+_log = logging.getLogger("wherry.service")
 
 
 class ListenAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,10 +129,21 @@ class Provider:
 
     async def drain(self, within_s: float) -> None:
         """Withdraw all instances, accept no new calls, and wait until those under way have ended."""
-        for name in list(self._announced):
-            await self._withdraw(name)
+        until = time.monotonic() + within_s
+        names, self._announced = list(self._announced), {}
+        if self._registry is not None and names:
+            await self._withdraw_all(self._registry, names, min(WITHDRAW_S, within_s))
         self.host.drain()
-        await self.host.idle(within_s)
+        await self.host.idle(max(0.0, until - time.monotonic()))
+
+    async def _withdraw_all(self, registry: Registry, names: list[str], within_s: float) -> None:
+        """Withdraw instances; the end of a process does not depend on its registry."""
+        try:
+            async with asyncio.timeout(within_s):
+                for name in names:
+                    await registry.withdraw(name, self.host.instance_id)
+        except Exception as fault:
+            _log.warning("the registry did not withdraw the instances of this process: %s", error_text(fault, 200))
 
     async def close(self, within_s: float) -> None:
         """Drain, cancel what still runs, and close the port; all of it within this time."""

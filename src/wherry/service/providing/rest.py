@@ -140,7 +140,7 @@ async def call_method(call: RestRequest) -> Answer:
     """Call a method.
 
     The body is the argument as JSON, or bytes; so is the answer. `timeout_ms` and `session` may stand in the query, W3C
-    trace context in the headers.
+    trace context in the headers, and with `Idempotency-Key` an id, by which a repeat gets the result of the first.
     """
     app = call.service
     service = app.service(call["service"])

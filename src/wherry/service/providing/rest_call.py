@@ -15,7 +15,7 @@ from wherry.service.providing.running import ProvidedCall, ProvidedMethod
 from wherry.wire.http.api.problem import HttpError, Problem
 from wherry.wire.http.protocol.message import JSON, OCTETS, PROBLEM, Header, Request, Response
 from wherry.wire.native.codec.frames import Flag
-from wherry.wire.native.codec.invokes import CallContext, Invoke, Trouble, encode_context
+from wherry.wire.native.codec.invokes import CALL_ID_CHARS_MAX, CallContext, Invoke, Trouble, encode_context
 
 TIMEOUT_MS: Final = 30_000
 """Of a call that names no other."""
@@ -37,6 +37,10 @@ NO_RESULT_IN_TIME: Final = HTTPStatus(504)
 """Its name in Python has a word that means something else here."""
 
 RETRY_AFTER: Final[tuple[Header, ...]] = (("Retry-After", "1"),)
+
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+"""The header with the id of a call: a repeat is answered with the result of the first."""
 
 
 class CallQuery(msgspec.Struct, frozen=True):
@@ -66,6 +70,8 @@ class RestSink:
             self._set(problem_of("failed", HTTPStatus.INTERNAL_SERVER_ERROR, text, trouble))
             return
         status = STATUS_OF[RefusalCode(trouble.code)]
+        if trouble.field == "call_id":
+            trouble = msgspec.structs.replace(trouble, field=IDEMPOTENCY_KEY)
         self._set(problem_of(trouble.code, status, trouble.text, trouble))
 
     def drop(self, call: ProvidedCall) -> None:
@@ -95,8 +101,10 @@ def rest_call(request: Request, query: CallQuery, method: ProvidedMethod, token:
     """Return a request as a call, and where its result goes."""
     timeout_ms = check.integer("timeout_ms", query.timeout_ms, 1, TIMEOUT_MS_MAX)
     session = query.session
+    call_id = request.headers.get(IDEMPOTENCY_KEY.lower())
     context = CallContext(
         session=check.name("session", session, 256) if session is not None else None,
+        call_id=check.graphic(IDEMPOTENCY_KEY, call_id, CALL_ID_CHARS_MAX) if call_id is not None else None,
         traceparent=request.headers.get("traceparent"),
         tracestate=request.headers.get("tracestate"),
     )

@@ -50,7 +50,7 @@ class ProvidedService:
 class ProvidedMethod:
     """A method as this process provides it: its room, its statistics, and whether it is paused."""
 
-    __slots__ = ("full_name", "is_paused", "method", "room", "service", "statistics")
+    __slots__ = ("full_name", "hedges", "is_paused", "method", "room", "service", "statistics")
 
     def __init__(self, service: ProvidedService, method: ServiceMethod) -> None:
         self.service, self.method = service, method
@@ -58,6 +58,8 @@ class ProvidedMethod:
         self.room: MethodRoom[ProvidedCall] = MethodRoom(method.max_concurrent, method.max_waiting)
         self.statistics = CallStatistics()
         self.is_paused = False
+        self.hedges = 0
+        """Calls that another instance was sent before, since that was slow."""
 
 
 class ProvidedCall:

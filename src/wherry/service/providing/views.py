@@ -23,6 +23,8 @@ class MethodView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     calls: dict[str, int]
     """How many calls ended in which way."""
+    hedges: int
+    """How many calls came since another instance was slow."""
     p50_ms: float
     p99_ms: float
     argument: dict[str, Any] | None = None
@@ -72,6 +74,7 @@ def _method(provided: ProvidedMethod, with_types: bool) -> MethodView:
         running_most=room.running_most,
         waiting=len(room.waiting),
         calls=statistics.counts(),
+        hedges=provided.hedges,
         p50_ms=round(statistics.quantile_s(0.5) * 1000, 4),
         p99_ms=round(statistics.quantile_s(0.99) * 1000, 4),
         argument=declared.argument.schema() if with_types and declared.has_argument else None,

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 from pyarrow import flight
 
+from wherry.model import limits
 from wherry.model.catalog.key import Verb
-from wherry.model.errors import Forbidden, LimitReached
+from wherry.model.errors import Forbidden, InvalidInput, LimitReached
 from wherry.wire.flight.faults import sends_errors
 
 Guard: TypeAlias = Callable[[Mapping[str, str], Verb, str], str]
@@ -35,6 +36,14 @@ CALLS_OF_ONE_MAX = 64
 
 def no_wait(headers: Mapping[str, str]) -> None:
     """Wait for nothing: all that a check needs is there."""
+
+
+def check_length(authorization: str) -> None:
+    """Refuse a token that gRPC would drop in some calls and not in others: it begins by chance, from 8,192 bytes on."""
+    most = limits.FLIGHT_KEY_CHARS_MAX
+    if len(authorization) > most:
+        allowed = f"at most {most:,} over Flight, since gRPC allows 8 KB of headers: a token with fewer claims, or HTTP"
+        raise InvalidInput("authorization", f"{len(authorization):,} characters", allowed)
 
 
 class Visit(flight.ServerMiddleware):  # type: ignore[misc]
@@ -73,6 +82,7 @@ class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """
         last = {name.lower(): values[-1] for name, values in headers.items() if values}
         texts = {name: value for name, value in last.items() if isinstance(value, str)}
+        check_length(texts.get("authorization", ""))
         self._wait(texts)
         caller = self._caller(texts)
         self._enter(caller)

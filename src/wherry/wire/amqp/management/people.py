@@ -95,7 +95,8 @@ async def put_user(ask: ManagementCall) -> ManagementAnswer:
         if known is not None:
             await broker.alter_key(known.id, changed)
         else:
-            await broker.put_key(changed(make_user(name, None, tags, now_ms=broker.now_ms())))
+            made = make_user(name, None, tags, now_ms=broker.now_ms(), made_by=ask.login.user)
+            await broker.put_key(changed(made))
     return ManagementAnswer(201 if known is None else 204)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -15,6 +16,8 @@ from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL, KeyName, TimeMs
 from wherry.wire.http.endpoints.bodies import given, model, part_of
 from wherry.wire.http.protocol.message import Answer, Response, json_response
+
+_log = logging.getLogger("wherry.keys")
 
 TABLE = EndpointGroup("keys")
 PATH = "/v1/keys/{id}"
@@ -48,6 +51,8 @@ class KeyView(msgspec.Struct):
     rights: tuple[Right, ...]
     created_ms: int
     expires_ms: int | None
+    made_by: str
+    """The name of the caller that made it; empty where no key was asked for."""
 
 
 class MadeKey(KeyView):
@@ -63,7 +68,7 @@ class KeyList(msgspec.Struct):
 
 
 def _view(key: Key) -> KeyView:
-    return KeyView(key.id, key.name, key.rights, key.created_ms, key.expires_ms)
+    return KeyView(key.id, key.name, key.rights, key.created_ms, key.expires_ms, key.made_by)
 
 
 def _known(call: ApiCall) -> Key:
@@ -87,9 +92,10 @@ async def make_key(call: ApiCall) -> Answer:
     wanted: NewKey = call.body
     now_ms = call.service.broker.now_ms()
     rights = [model(Right, each) for each in wanted.rights]
-    made = make(wanted.name, rights, now_ms=now_ms, expires_ms=wanted.expires_ms)
+    made = make(wanted.name, rights, now_ms=now_ms, expires_ms=wanted.expires_ms, made_by=call.request.caller)
     key = await call.service.broker.put_key(made.key)
-    view = MadeKey(key.id, key.name, key.rights, key.created_ms, key.expires_ms, made.token)
+    _note(call, "made", key)
+    view = MadeKey(**msgspec.structs.asdict(_view(key)), token=made.token)
     return json_response(view, 201, [("Cache-Control", "no-store")])
 
 
@@ -108,11 +114,21 @@ async def change_key(call: ApiCall) -> Answer:
         fields["rights"] = tuple(model(Right, each) for each in fields["rights"])
     if "name" in fields:
         own_name(fields["name"])
-    return json_response(_view(await call.service.broker.change_key(call["id"], **fields)))
+    key = await call.service.broker.change_key(call["id"], **fields)
+    _note(call, "changed", key)
+    return json_response(_view(key))
 
 
 @TABLE.add("DELETE", PATH, "admin", answers={204: None})
 async def delete_key(call: ApiCall) -> Answer:
     """Delete a key; its token is refused from now on."""
+    known = _known(call)
     await call.service.broker.delete_key(call["id"])
+    _note(call, "deleted", known)
     return Response(204)
+
+
+def _note(call: ApiCall, what: str, key: Key) -> None:
+    """Log who made, changed or deleted a key: it outlives the token or the key that it was done with."""
+    by = repr(call.request.caller) if call.request.caller else "a client without a key"
+    _log.info("key %s of %r was %s by %s", key.id, key.name, what, by)

@@ -103,6 +103,8 @@ class Flag:
     """The method was not run. In RESULT."""
     FAILED: Final = 0x40
     """The method was run, and raised. In RESULT."""
+    IDEMPOTENT: Final = 0x80
+    """The provider declares that the method may be run twice. In RESULT."""
 
 
 BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)

@@ -73,7 +73,7 @@ SERVICE_RULES: Final[Rules] = {
     Kind.GOODBYE: (BOTH, 0, "zero"),
     Kind.CANCEL: (CLIENT, 0, "number"),
     CallKind.INVOKE: (CLIENT, CONTENT, "number"),
-    CallKind.RESULT: (SERVER, CONTENT | OUTCOME, "number"),
+    CallKind.RESULT: (SERVER, CONTENT | OUTCOME | Flag.IDEMPOTENT, "number"),
     CallKind.SEEN: (CLIENT, 0, "zero"),
     CallKind.TOKEN: (CLIENT, 0, "zero"),
 }
@@ -101,12 +101,13 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What travels with a call beside its argument.
 
     `session` is what the caller chose the instance by, `call_id` tells a repeat from a new call, `attempt` counts from
-    0; `traceparent` and `tracestate` are W3C trace context.
+    0; `hedge` marks a call that another instance was sent before; `traceparent` and `tracestate` are W3C trace context.
     """
 
     session: str | None = None
     call_id: str | None = None
     attempt: int = 0
+    hedge: bool = False
     traceparent: str | None = None
     tracestate: str | None = None
 
