@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from wherry.core.apply import planned
 from wherry.core.decide.publishing import planned_publish
 from wherry.journal.bodies.partition import OVERHEAD_BYTES, CachedBatch
@@ -20,6 +22,7 @@ from wherry.model.row_batch import ROWS_BYTES_MAX, RowBatch, of_payloads
 
 if TYPE_CHECKING:
     from wherry.broker.commit.shard import Shard
+    from wherry.core.state.lease import Lease
     from wherry.core.state.state import TopicState
 
 LONE_BYTES_MAX = ROWS_BYTES_MAX - ROW_BYTES
@@ -83,6 +86,16 @@ class PlannedWay:
         store = self._shard.store
         fits = store.cached_bytes + size + OVERHEAD_BYTES <= store.cache_bytes_max
         return fits and not self._shard.committer.is_full()
+
+    def ack_lease(self, lease: Lease, at_us: int) -> int | None:
+        """Ack all messages of a lease, for which there is room, and end it; return the position to wait for."""
+        if lease.run is None:
+            return None
+        op = Settle(lease.subscription, lease.partition, np.array(lease.run[:2], np.int64), "acked")
+        position = self.ack(op, at_us)
+        if position is not None:
+            self._shard.state.take_out(lease, None)
+        return position
 
     def ack(self, op: Settle, at_us: int) -> int | None:
         """Settle one run of messages that are on lease, for which there is room; return the position to wait for."""
