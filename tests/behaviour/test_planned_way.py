@@ -12,7 +12,7 @@ import pytest
 
 import wherry
 from tests.behaviour.world import VirtualClock
-from wherry import PublishOptions
+from wherry import Message, PublishOptions
 from wherry.broker.calls.settle import Settler
 from wherry.broker.commit.commit import Committer
 from wherry.broker.commit.planned import PlannedWay
@@ -168,7 +168,17 @@ async def watched(life: Life) -> None:
     life.seen.append([(each.offset, each.fate) for each in life.broker.unreported()])
 
 
-LIVES = (one_by_one, some_together, two_subscriptions, failures, transient_between, watched)
+async def with_more_than_payloads(life: Life) -> None:
+    consumer = await life.broker.consumer("t", "s")
+    for given in ({"headers": {"a": "b"}}, {"key": "k"}, {"priority": 7}, {"envelope": b"e"}, {"expires_ms": 1 << 42}):
+        answer = await life.broker.publish("t", Message(payload=b"x", **given))
+        life.seen.append(answer.offset.tolist())
+        delivery = await life.pull(consumer)
+        life.seen.append(delivery.batch.to_pylist())
+        await delivery.ack()
+
+
+LIVES = (with_more_than_payloads, one_by_one, some_together, two_subscriptions, failures, transient_between, watched)
 
 
 @pytest.mark.parametrize("steps", LIVES, ids=lambda steps: steps.__name__)

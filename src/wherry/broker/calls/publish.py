@@ -117,7 +117,7 @@ class PublishCalls(BrokerCalls):
         shard = self.shard
         began_us = 0 if shard.tracing is None else shard.clock.wall_us()
         try:
-            if options is OPTIONS[True] and isinstance(messages, RowBatch) and messages.is_bare:
+            if options is OPTIONS[True] and isinstance(messages, RowBatch) and not messages.has_times:
                 planned = shard.planned.publish(topic, messages)
                 if planned is not None:
                     return planned

@@ -36,7 +36,7 @@ class PlannedWay:
         self._shard = shard
 
     def publish(self, topic: str, rows: RowBatch) -> tuple[int, Published] | None:
-        """Publish persistent rows; return the position to wait for and the answer."""
+        """Publish persistent rows without times; return the position to wait for and the answer."""
         known = self._plain_topic(topic)
         placed = None if known is None else self._publish(known, rows)
         return None if placed is None else (placed[0], Published.run(0, placed[1], rows.num_rows))
