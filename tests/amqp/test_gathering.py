@@ -10,6 +10,7 @@ from tests.fair.test_floods import disk_that_takes_nothing
 from tests.stomp.serving import running, until
 from wherry.broker.broker import Broker
 from wherry.broker.commit.gathering import PATIENT_BYTES_MAX
+from wherry.model.row_batch import RowBatch
 from wherry.node.node import Node
 from wherry.queueing.flow.intake import Intake
 
@@ -26,14 +27,13 @@ def node(tmp_path_factory):
 def submits(monkeypatch) -> list[int]:
     """Return a list of how many messages were submitted together, each time."""
     found: list[int] = []
-    publishing = Broker._publishing
+    submit = Broker.submit_at_once
 
     def counted(broker: Broker, topic, messages, options):
-        batch, choose = publishing(broker, topic, messages, options)
-        found.append(batch.num_rows)
-        return batch, choose
+        found.append(messages.num_rows if isinstance(messages, RowBatch) else messages.batch.num_rows)
+        return submit(broker, topic, messages, options)
 
-    monkeypatch.setattr(Broker, "_publishing", counted)
+    monkeypatch.setattr(Broker, "submit_at_once", counted)
     return found
 
 

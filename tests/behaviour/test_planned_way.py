@@ -12,7 +12,8 @@ import pytest
 
 import wherry
 from tests.behaviour.world import VirtualClock
-from wherry import PublishOptions
+from wherry import Message, PublishOptions
+from wherry.broker.calls.settle import Settler
 from wherry.broker.commit.commit import Committer
 from wherry.broker.commit.planned import PlannedWay
 from wherry.broker.opening import start
@@ -167,7 +168,17 @@ async def watched(life: Life) -> None:
     life.seen.append([(each.offset, each.fate) for each in life.broker.unreported()])
 
 
-LIVES = (one_by_one, some_together, two_subscriptions, failures, transient_between, watched)
+async def with_more_than_payloads(life: Life) -> None:
+    consumer = await life.broker.consumer("t", "s")
+    for given in ({"headers": {"a": "b"}}, {"key": "k"}, {"priority": 7}, {"envelope": b"e"}, {"expires_ms": 1 << 42}):
+        answer = await life.broker.publish("t", Message(payload=b"x", **given))
+        life.seen.append(answer.offset.tolist())
+        delivery = await life.pull(consumer)
+        life.seen.append(delivery.batch.to_pylist())
+        await delivery.ack()
+
+
+LIVES = (with_more_than_payloads, one_by_one, some_together, two_subscriptions, failures, transient_between, watched)
 
 
 @pytest.mark.parametrize("steps", LIVES, ids=lambda steps: steps.__name__)
@@ -219,3 +230,29 @@ def test_a_change_of_the_catalog_makes_the_plan_anew(change):
     assert taken == (["publish"] if stays_plain else [])
     with general():
         assert lived(steps) == planned
+
+
+@pytest.mark.parametrize("parted", [False, True])
+def test_only_an_ack_of_a_whole_lease_that_is_alone_in_its_turn_is_decided_by_itself(parted):
+    decided: list[int] = []
+
+    def noted(settle: Any) -> Any:
+        def call(self: Settler, calls: list[Any]) -> Any:
+            decided.append(len(calls))
+            return settle(self, calls)
+
+        return call
+
+    async def steps(life: Life) -> None:
+        consumer = await life.broker.consumer("t", "s")
+        await life.publish(b"a", b"b")
+        delivery = await life.pull(consumer)
+        if parted:
+            await delivery.ack([0])
+            await asyncio.gather(delivery.ack([1]), delivery.ack([2]))
+        else:
+            await delivery.ack()
+
+    with patched(Settler, "_settle_now", noted):
+        lived(steps)
+    assert decided == ([1, 2] if parted else [])

@@ -24,12 +24,12 @@ from wherry.core.state.state import State, SubscriptionState
 class Taken:
     """A taker that keeps what it is given, for as long as it has room."""
 
-    def __init__(self, room: int = 1 << 30) -> None:
+    def __init__(self, most: int = 1 << 30) -> None:
         self.deliveries: list[DeliveryPort] = []
-        self.room = room
+        self.most = most
 
-    def may_take(self) -> bool:
-        return len(self.deliveries) < self.room
+    def room(self) -> int:
+        return max(0, self.most - len(self.deliveries))
 
     def take(self, delivery: DeliveryPort) -> None:
         self.deliveries.append(delivery)
@@ -72,7 +72,7 @@ async def test_a_taker_gets_message_after_message_while_its_pull_waits(broker: w
 async def test_a_pull_returns_what_its_taker_may_not_take(broker: wherry.Broker, clock: LoopClock) -> None:
     await broker.create_topic("t")
     await broker.subscribe("t", "s")
-    taken = Taken(room=1)
+    taken = Taken(most=1)
     _, pull = await waiting(broker, taken)
     await broker.publish("t", [b"first"])
     await broker.publish("t", [b"second"])

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
-from wherry.broker.commit.gathering import CallerRows, row_batch
+from wherry.broker.commit.batches import CallerRows, row_batch
 from wherry.core.decide import leasing, publishing, settling
 from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate

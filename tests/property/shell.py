@@ -57,7 +57,7 @@ class Shell:
             return False
         if isinstance(op, ops.Publish):
             plan, (rows,) = self.state.topics[op.topic].plan, entry.batches
-            if plan is None or not isinstance(rows, RowBatch) or not rows.is_bare:
+            if plan is None or not isinstance(rows, RowBatch) or rows.has_times:
                 return False
             assert planned_publish(plan, rows) == op, "it decides as the general way"
             planned.publish(self.state, plan, op, entry.at_us)

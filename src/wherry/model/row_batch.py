@@ -36,6 +36,7 @@ _OVERHEAD_BYTES: Final = 64
 """About what the Python values of a message cost beside its content."""
 
 _PLAIN: Final = BIT["payload"]
+_TIMES: Final = BIT["due"] | BIT["expires"]
 
 
 class RowBatch:
@@ -53,9 +54,9 @@ class RowBatch:
         self._batch: pa.RecordBatch | None = None
 
     @property
-    def is_bare(self) -> bool:
-        """Whether the messages have nothing but their payloads."""
-        return self.columns == _PLAIN
+    def has_times(self) -> bool:
+        """Whether a message is due or expires at a time of its own: all else in a row is only kept and handed over."""
+        return bool(self.columns & _TIMES)
 
     @property
     def nbytes(self) -> int:

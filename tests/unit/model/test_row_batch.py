@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherry.broker.commit.gathering import CallerRows, columns, row_batch
+from wherry.broker.commit.batches import CallerRows, columns, row_batch
 from wherry.journal import codec
 from wherry.model import ops
 from wherry.model.calls.rows import Handling, Rows

@@ -325,10 +325,11 @@ class Consumer:
         While a sync is under way it does: what comes until its end goes out together.
         """
         shard, subscription = self._shard, self._subscription
-        if shard.committer.is_writing or not taker.may_take():
+        room = 0 if shard.committer.is_writing else taker.room()
+        if room <= 0:
             return False
         try:
-            leases = self._lease(messages, bytes_max)
+            leases = self._lease(min(messages, room), bytes_max)
         except Exception:
             # The task of the pull tries again, and loads or raises; other waiters of this turn are woken all the same.
             return False

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
+from wherry.broker.commit.batches import OPTIONS, Submittable
 from wherry.broker.commit.commit import WhenDurable
-from wherry.broker.commit.gathering import OPTIONS, PATIENT_BYTES_MAX, Gathering, Submittable
+from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
@@ -116,7 +117,7 @@ class PublishCalls(BrokerCalls):
         shard = self.shard
         began_us = 0 if shard.tracing is None else shard.clock.wall_us()
         try:
-            if options is OPTIONS[True] and isinstance(messages, RowBatch) and messages.is_bare:
+            if options is OPTIONS[True] and isinstance(messages, RowBatch) and not messages.has_times:
                 planned = shard.planned.publish(topic, messages)
                 if planned is not None:
                     return planned
@@ -130,6 +131,13 @@ class PublishCalls(BrokerCalls):
         if shard.tracing is not None:
             self._trace(topic, batch, answer, began_us, position)
         return position, answer
+
+    def publish_lone(self, topic: str, payload: bytes) -> tuple[int, int] | None:
+        """Publish one payload by the planned way; return the position to wait for and its offset.
+
+        Returns None, with nothing published, if the general way has to decide.
+        """
+        return self.shard.planned.publish_lone(topic, payload)
 
     def _refused(self, fault: WherryError) -> tuple[int, WherryError]:
         """Return a refusal with the position to wait for: it depends on entries of others, which must be durable."""

@@ -27,7 +27,7 @@ from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease, Rows
 from wherry.model import ops
-from wherry.model.calls.lease import LeasePart, NamedPart, Within
+from wherry.model.calls.lease import LeasePart, NamedPart, OffsetRanges, Within
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
 
@@ -215,7 +215,7 @@ class Settler:
     def _end_turn(self) -> None:
         calls, self._calls = self._calls, []
         try:
-            left = self._settle_now(calls)
+            left = [] if len(calls) == 1 and self._ack_lone(calls[0]) else self._settle_now(calls)
         except Exception as fault:  # the journal failed, or has no space: no call is left waiting
             for call in calls:
                 call.answer(fault)
@@ -224,6 +224,28 @@ class Settler:
             return
         if left:
             _ = self._shard.keep(self._settle_one_by_one(left))
+
+    def _ack_lone(self, call: _Call) -> bool:
+        """Ack a whole lease by the planned way; return False, with nothing changed, if the general way has to decide.
+
+        Then nothing has to be compared with other calls of the turn, or joined with them.
+        """
+        shard = self._shard
+        if call.step is not settling.ack or len(call.parts) != 1:
+            return False
+        now, (token, offsets) = self._prepare(), call.parts[0]
+        lease = shard.state.leases.get(token)
+        if lease is None or not _is_whole(lease, offsets) or not shard.admits_settle(len(lease)):
+            return False
+        subscription = shard.state.subscriptions[lease.subscription]
+        if call.within is not None and call.within != (subscription.config.topic, subscription.config.name):
+            return False
+        position = shard.planned.ack_lease(lease, now.wall_us)
+        if position is None:
+            return False
+        shard.wake()
+        self._answer_when_durable([call], [lease], position)
+        return True
 
     def _settle_now(self, calls: list[_Call]) -> list[_Call]:
         """Decide and write calls as one entry; return those that need room on the disk first."""
@@ -260,11 +282,14 @@ class Settler:
         for call in decided:
             if call.applied is not None:
                 call.applied()
-        can_wait = self._can_wait(decided, leases)
-        if can_wait:
-            shard.committer.may_wait(position, partial(self._has_messages, leases[-1].subscription))
-        shard.committer.when_durable(position, partial(self._durable, decided), can_wait=can_wait)
+        self._answer_when_durable(decided, leases, position)
         return []
+
+    def _answer_when_durable(self, calls: list[_Call], leases: list[Lease], position: int) -> None:
+        committer, can_wait = self._shard.committer, self._can_wait(calls, leases)
+        if can_wait:
+            committer.may_wait(position, partial(self._has_messages, leases[-1].subscription))
+        committer.when_durable(position, partial(self._durable, calls), can_wait=can_wait)
 
     def _can_wait(self, calls: list[_Call], leases: list[Lease]) -> bool:
         """Return whether calls are acks of consumers that hold no other message, and for which none waits.
@@ -342,6 +367,13 @@ class Settler:
                 raise StaleLease(token, "belongs to another subscription")
             held.append((lease, settling.rows_of(lease, offsets)))
         return held
+
+
+def _is_whole(lease: Lease, offsets: Int64 | OffsetRanges | None) -> bool:
+    """Return whether a call names all messages of a lease over a run, without a look at each."""
+    if offsets is None or lease.run is None:
+        return lease.run is not None
+    return isinstance(offsets, OffsetRanges) and offsets.ranges == [lease.run[:2]]
 
 
 async def _called_back(begin: Callable[[Answered], None]) -> None:

@@ -16,21 +16,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
-import pyarrow as pa
-
+from wherry.broker.commit.batches import AnsweredRuns, CallerRows, Submittable, TopicBatch, fitting
 from wherry.broker.commit.turn import Phase, Turn
 from wherry.model.calls.publish import Published, PublishOptions
-from wherry.model.calls.rows import BARE, Handling, Rows, are_checked
+from wherry.model.calls.rows import BARE, Handling, Rows
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReached, TooLarge, WherryError
-from wherry.model.limits import ENVELOPE_BYTES_MAX, PRIORITY_DEFAULT
-from wherry.model.row_batch import ROWS_BYTES_MAX, ROWS_MAX, RowBatch, of_columns, of_payloads
-from wherry.model.schema import TYPES, PlainBatch, Publishable, plain_batch
+from wherry.model.schema import Publishable
 
 BATCH_BYTES_MAX = 8 << 20
 """Most bytes of one batch: each has to fit one entry of the journal."""
@@ -38,18 +34,10 @@ BATCH_BYTES_MAX = 8 << 20
 PATIENT_BYTES_MAX = 64 << 10
 """Most bytes gathered while a sync is under way; with more they are submitted at once, ready for the next sync."""
 
-OPTIONS = {True: PublishOptions(persistent=True), False: PublishOptions(persistent=False)}
-
 MAY_BE_OF_ONE_CALL = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFull)
 """Refusals of a batch that may be caused by some of its messages: the others may be accepted alone."""
 
-_NO_MORE = (None, None, None)
-
 _log = logging.getLogger("wherry.publish")
-
-
-Submittable: TypeAlias = Publishable | PlainBatch | RowBatch
-"""What can be submitted: anything publishable, or messages of this process that are checked already."""
 
 
 class SubmitPort(Protocol):
@@ -71,74 +59,34 @@ class SubmitPort(Protocol):
 
     def when_stored(self, position: int, call: Callable[[WherryError | None], None]) -> None: ...
 
+    def publish_lone(self, topic: str, payload: bytes) -> tuple[int, int] | None: ...
 
-class CallerRows(NamedTuple):
-    """Rows of one caller within a batch."""
 
-    rows: Rows
-    handling: Handling
-    owner: Any
-    """The value by which the caller finds its rows."""
-    separable: bool
-    """Whether each row succeeds or fails alone. A row whose id is refused is published without an id."""
-    first: int = 0
-    """How many rows of the same `add` come before these: a run may be split."""
+class Written(Protocol):
+    """What is in its topics and not durable yet."""
 
     @property
-    def is_bare(self) -> bool:
-        """Whether the messages have nothing but their payloads."""
-        return self.rows.is_bare and (self.handling is BARE[self.handling.persistent] or self.handling[1:] == _NO_MORE)
+    def position(self) -> int:
+        """The position of the journal at which all of it is durable."""
 
-    def split(self, step: int) -> Iterator[CallerRows]:
-        """Split into runs of at most `step` rows."""
-        payloads = self.rows.payloads
-        for at in range(0, len(payloads), step):
-            yield self._replace(rows=self.rows.part(payloads[at : at + step]), first=self.first + at)
+    def report(self, fault: WherryError | None) -> None:
+        """Answer the callers: it is stored, or the journal failed."""
 
 
-class AnsweredRuns(NamedTuple):
-    """Runs that were submitted together, and the answer to all of them."""
+class LonePublish(Protocol):
+    """A publish of one payload without options, which may be the only one of its turn."""
 
     topic: str
-    runs: list[CallerRows]
-    position: int
-    answer: Published | WherryError
+    payload: bytes
 
+    def gather(self) -> None:
+        """Add the message to the gathering as rows: it has company, or its topic needs more than the planned way."""
 
-@dataclass(slots=True)
-class TopicBatch:
-    """Runs of a submission for one topic, which become one batch."""
+    def placed(self, position: int, offset: int) -> Written:
+        """Note where the message is, in partition 0; return what answers its caller."""
 
-    topic: str
-    persistent: bool
-    size: int = 0
-    is_plain: bool = True
-    """Whether no message has more than a payload and an envelope within its limit."""
-    runs: list[CallerRows] = field(default_factory=list)
-    whole: tuple[Publishable, PublishOptions] | None = None
-    """The messages of one call that are a batch already, instead of rows: they are submitted unchanged."""
-
-    def add(self, run: CallerRows) -> None:
-        """Add a run."""
-        self.runs.append(run)
-        rows = run.rows
-        self.size += rows.size
-        self.is_plain = self.is_plain and (
-            run.is_bare
-            or (
-                (rows.key, rows.headers, rows.id) == _NO_MORE
-                and run.handling[1:] == _NO_MORE
-                and len(rows.envelope or b"") <= ENVELOPE_BYTES_MAX
-            )
-        )
-
-    def content(self, runs: list[CallerRows]) -> tuple[Submittable, PublishOptions]:
-        """Return what a call publishes: the messages of these runs, and its options."""
-        if self.whole is not None:
-            return self.whole
-        few = self.size <= ROWS_BYTES_MAX and len(runs) <= ROWS_MAX
-        messages = (row_batch(runs) if few else None) or (plain_columns(runs) if self.is_plain else columns(runs))
-        return messages, OPTIONS[self.persistent]
+    def refused(self, fault: WherryError) -> None:
+        """Answer the caller: the message cannot be published."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +111,10 @@ class Submission:
         parts = self.parts
         return parts[0].position if len(parts) == 1 else max((part.position for part in parts), default=0)
 
+    def report(self, fault: WherryError | None) -> None:
+        """See `Written`."""
+        _call_all(self.on_stored, self, fault)
+
 
 class Gathering:
     """Gathers publishes, submits them together and answers their callers."""
@@ -174,8 +126,10 @@ class Gathering:
         self._scheduled = False
         self._waiting: deque[Submission] = deque()
         """Closed submissions that are not in their topics yet."""
-        self._written: deque[Submission] = deque()
+        self._written: deque[Written] = deque()
         """Submissions that are in their topics and not durable yet."""
+        self._lone: LonePublish | None = None
+        """The only publish of this turn so far."""
         self._is_submitting = False
         self._task: asyncio.Task[None] | None = None
         self._failure: WherryError | None = None
@@ -184,11 +138,14 @@ class Gathering:
     @property
     def open_submission(self) -> Submission:
         """Return the submission that `add` adds to now; it is submitted even if nothing more is added."""
+        self._join_lone()
         self._schedule()
         return self._filling
 
     def add(self, topic: str, rows: Rows, handling: Handling, owner: object, *, separable: bool = False) -> Submission:
         """Add rows for a topic to the open submission. Persistent and transient rows of a topic keep their order."""
+        if self._lone is not None:
+            self._join_lone()
         persistent = handling.persistent
         batch = self._open.get((topic, persistent))
         if batch is None or batch.size + rows.size > BATCH_BYTES_MAX:
@@ -220,6 +177,7 @@ class Gathering:
 
         Its run has no rows: the whole answer is that of its owner.
         """
+        self._join_lone()
         for persistent in (True, False):
             self._open.pop((topic, persistent), None)  # messages that are added later come later
         batch = TopicBatch(topic, persistent=True, whole=(messages, options))
@@ -236,6 +194,7 @@ class Gathering:
 
     def is_open(self, topic: str) -> bool:
         """Return whether messages for a topic were added that are not in it yet."""
+        self._join_lone()
         return bool(self._filling.batches or self._waiting) and any(
             batch.topic == topic for each in (*self._waiting, self._filling) for batch in each.batches
         )
@@ -254,8 +213,48 @@ class Gathering:
             self._scheduled = True
             self._turn.at_end(Phase.SUBMIT, self._at_end_of_turn)
 
+    def add_lone(self, lone: LonePublish) -> bool:
+        """Take a publish that is the first since all others were stored; return False if it is not, or has company.
+
+        While it has no company it needs no batch and no submission: at the end of the turn it goes the planned way.
+        """
+        if self._scheduled or self._waiting or self._written:
+            return False
+        self._lone = lone
+        self._schedule()
+        return True
+
+    def _join_lone(self) -> None:
+        """Gather the lone publish, if there is one: whatever is added now comes behind it."""
+        lone, self._lone = self._lone, None
+        if lone is not None:
+            lone.gather()
+
+    def _publish_lone(self, lone: LonePublish) -> bool:
+        """Publish by the planned way; return False, with nothing published, if that is not open to this message."""
+        try:
+            placed = self._broker.publish_lone(lone.topic, lone.payload)
+        except WherryError:  # with nothing written: the general way finds the same reason
+            return False
+        except Exception as fault:  # not tried again: the message may be in the topic
+            _log.error("a publish failed", exc_info=fault)
+            self._lone = None
+            _call_all((lone.refused,), _as_bug(fault))
+            return True
+        if placed is None:
+            return False
+        self._lone = None
+        self._written.append(lone.placed(*placed))
+        self._broker.when_stored(placed[0], self._at_end_of_sync)
+        return True
+
     def _at_end_of_turn(self) -> None:
-        self._scheduled = False
+        try:
+            if self._lone is not None and self._publish_lone(self._lone):
+                return
+            self._join_lone()
+        finally:
+            self._scheduled = False  # not before: what a lone publish adds is of this turn
         if self._written and self._is_patient():
             return
         self._close_submission()
@@ -266,6 +265,7 @@ class Gathering:
         return submission.size < PATIENT_BYTES_MAX and all(batch.persistent for batch in submission.batches)
 
     def _close_submission(self) -> None:
+        self._join_lone()
         submission = self._filling
         if submission.batches or submission.on_submitted or submission.on_stored:
             self._waiting.append(submission)
@@ -360,8 +360,7 @@ class Gathering:
 
     def _report(self) -> None:
         """Report the first submission that was written: stored, or failed with the journal."""
-        submission = self._written.popleft()
-        _call_all(submission.on_stored, submission, self._failure)
+        self._written.popleft().report(self._failure)
 
     def _answer_stored(self, submission: Submission) -> None:
         """Answer calls that need not wait for the disk, as their messages are transient."""
@@ -382,7 +381,11 @@ def _call_all(calls: Sequence[Callable[..., None]], *arguments: object) -> None:
 def _failed(topic: str, runs: list[CallerRows], fault: Exception) -> AnsweredRuns:
     """Return the answer to runs whose publish failed by a bug: their callers must not wait for ever."""
     _log.error("publishes failed", exc_info=fault)
-    return AnsweredRuns(topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}"))
+    return AnsweredRuns(topic, runs, 0, _as_bug(fault))
+
+
+def _as_bug(fault: Exception) -> WherryError:
+    return WherryError(f"{type(fault).__name__}: {fault}")
 
 
 def _parted(runs: list[CallerRows], answer: Published | WherryError) -> list[CallerRows]:
@@ -424,77 +427,3 @@ def _answer_of_call(answer: Published, start: int, count: int) -> Published:
         return answer
     stop = start + count
     return answer.part(start, stop, dead=max(0, stop - max(start, total - answer.dead)))
-
-
-def fitting(config: Topic | None, batch: TopicBatch) -> list[list[CallerRows]]:
-    """Split a batch so that a bounded topic can accept it: it drops old messages, or refuses some of the batch."""
-    if config is None or batch.whole is not None or not config.is_bounded:
-        return [batch.runs]
-    step = batch.size if config.messages_max is None else config.messages_max
-    if config.overflow == "refuse" or (config.bytes_max is not None and batch.size > config.bytes_max):
-        step = 1  # each alone: those that fit are accepted
-    pieces = (each for run in batch.runs for each in (run.split(step) if run.separable else (run,)))
-    parts: list[list[CallerRows]] = []
-    room = 0
-    for run in pieces:
-        if len(run.rows) > room:
-            parts.append([])
-            room = step
-        parts[-1].append(run)
-        room -= len(run.rows)
-    return parts
-
-
-def row_batch(runs: list[CallerRows]) -> RowBatch | None:
-    """Return a few messages as values; None if there are too many, or one that has to be checked as columns."""
-    payloads = runs[0].rows.payloads if len(runs) == 1 else _payloads(runs)[0]
-    if len(payloads) > ROWS_MAX:
-        return None
-    if len(runs) == 1 and runs[0].is_bare:
-        return of_payloads(payloads)
-    if not all(are_checked(run.rows, run.handling) for run in runs):
-        return None
-    values = _values(runs)
-    if "priority" in values:
-        values["priority"] = [PRIORITY_DEFAULT if each is None else each for each in values["priority"]]
-    return of_columns(values)
-
-
-def columns(runs: list[CallerRows]) -> pa.RecordBatch:
-    """Make columns of rows, without columns that have no values."""
-    present = _values(runs)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, TYPES[name]) for name, values in present.items()], names=list(present)
-    )
-
-
-def _values(runs: list[CallerRows]) -> dict[str, list[Any]]:
-    """Return the values of rows by column, without columns that have no values."""
-    payloads, counts = _payloads(runs)
-    made = {"payload": payloads, "envelope": _column([run.rows.envelope for run in runs], counts)}
-    for name in ("key", "headers", "id"):
-        made[name] = _column([getattr(run.rows, name) for run in runs], counts)
-    for at, name in enumerate(("priority", "expires", "due"), 1):
-        made[name] = _column([run.handling[at] for run in runs], counts)
-    return {name: values for name, values in made.items() if values is not None}
-
-
-def plain_columns(runs: list[CallerRows]) -> PlainBatch:
-    """Make columns of rows that have payloads and envelopes only."""
-    payloads, counts = _payloads(runs)
-    return plain_batch(payloads, _column([run.rows.envelope for run in runs], counts))
-
-
-def _payloads(runs: list[CallerRows]) -> tuple[list[bytes], list[int] | None]:
-    """Return the payloads of runs, and how many each run has (None: each has one)."""
-    payloads = runs[0].rows.payloads
-    if len(runs) > 1:
-        payloads = list(chain.from_iterable(run.rows.payloads for run in runs))
-    return payloads, None if len(payloads) == len(runs) else [len(run.rows) for run in runs]
-
-
-def _column(values: list[Any], counts: list[int] | None) -> list[Any] | None:
-    """Return a value of each run for each of its rows; None if no run has a value."""
-    if not any(value is not None for value in values):
-        return None
-    return values if counts is None else list(chain.from_iterable(map(repeat, values, counts)))

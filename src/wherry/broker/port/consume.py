@@ -51,8 +51,8 @@ class DeliveryPort(Protocol):
 class Taker(Protocol):
     """Takes messages of a pull that waits. Neither method raises."""
 
-    def may_take(self) -> bool:
-        """Return whether it takes messages now; else they are what the pull returns."""
+    def room(self) -> int:
+        """Return how many messages it takes now; with 0 they are what the pull returns."""
 
     def take(self, delivery: DeliveryPort) -> None:
         """Take messages, which are durable and on lease."""

@@ -140,7 +140,7 @@ def _decide_rows(
 
 
 def planned_publish(plan: Plan, rows: RowBatch) -> ops.Publish | None:
-    """Return what `decide` returns for persistent rows of a plain topic without options: its one operation.
+    """Return what `decide` returns for persistent rows without times, of a plain topic, without options: one operation.
 
     Returns None if the general way has to look: the offsets are at their end, or a payload may be too large.
     """

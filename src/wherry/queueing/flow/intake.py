@@ -15,14 +15,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from wherry.broker.commit.gathering import (
-    BATCH_BYTES_MAX,
-    AnsweredRuns,
-    CallerRows,
-    Submission,
-    TopicBatch,
-    columns,
-)
+from wherry.broker.commit.batches import AnsweredRuns, CallerRows, TopicBatch, columns
+from wherry.broker.commit.gathering import BATCH_BYTES_MAX, Submission
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Handling, Rows
 from wherry.model.errors import NotFound, WherryError

@@ -73,6 +73,8 @@ class Queue:
         """Waiters of `wait_for_hand_over`."""
         self._is_idle = False
         """Whether nothing was ready at the last pull, so that a new message is delivered as it arrives."""
+        self._is_failing = False
+        """Whether the last hand-over failed."""
         self._next_consumer = 0
         self._last_back: asyncio.Future[None] | None = None
         """Done when the last messages that were given back are in their place."""
@@ -179,13 +181,9 @@ class Queue:
                     self._room.clear()
                     await self._room.wait()
                     continue
-                delivery = await self._pulled(broker_consumer, min(wanted, PULL_MAX))
-                try:
-                    self._hand_over(*self._queue_delivery(delivery))
-                except Exception:  # a fault of the broker: rows that consumers hold stay with them
-                    _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
-                    delivery.take_back()
+                if not self._handed(await self._pulled(broker_consumer, min(wanted, PULL_MAX))):
                     await asyncio.sleep(1.0)
+                self._is_failing = False
                 self._wake_handover_waiters()
                 await asyncio.sleep(0)  # a pull that finds something does not wait: let other tasks run
         except WherryError as fault:
@@ -209,9 +207,32 @@ class Queue:
             self._wake_handover_waiters()
         self._is_idle = True
         try:
-            return await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=None)
+            return await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=None, taker=self)
         finally:
             self._is_idle = False
+
+    def room(self) -> int:
+        """See `Taker`: how many messages consumers take while the pull waits, so that no task is woken for each.
+
+        None from behind rows that were given back and are not in their place yet.
+        """
+        if self._is_failing or (self._last_back is not None and not self._last_back.done()):
+            return 0
+        return self._wanted()
+
+    def take(self, delivery: DeliveryPort) -> None:
+        """See `Taker`. After a failure the task goes on, which waits before it tries again."""
+        self._is_failing = not self._handed(delivery)
+
+    def _handed(self, delivery: DeliveryPort) -> bool:
+        """Hand a delivery over to consumers; return False if that failed: what they do not hold waits again."""
+        try:
+            self._hand_over(*self._queue_delivery(delivery))
+        except Exception:  # a fault of the broker: rows that consumers hold stay with them
+            _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
+            delivery.take_back()
+            return False
+        return True
 
     def _wanted(self) -> int:
         """Return how many messages all consumers together have room for."""

@@ -34,6 +34,19 @@ def confirm_before_the_sync() -> Any:
     return patched(intake.PublishIntake, "_submitted", make)
 
 
+def confirm_the_lone_before_the_sync() -> Any:
+    """Confirm a PUBLISH that is alone in its turn when it is in its topic, before it is synced."""
+
+    def make(placed: Any) -> Any:
+        def at_once(self: intake.LoneRequest, position: int, offset: int) -> Submission:
+            placed(self, position, offset).report(None)
+            return Submission()
+
+        return at_once
+
+    return patched(intake.LoneRequest, "placed", make)
+
+
 def confirm_one_too_far() -> Any:
     """Count on from a publish of many by one message too few: the publish behind it is confirmed in the wrong place."""
 
@@ -248,6 +261,7 @@ def delay_without_end() -> Any:
 
 NATIVE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "confirm a native publish before the sync": (confirm_before_the_sync, 0, ("nobody_loses",)),
+    "confirm a lone native publish before the sync": (confirm_the_lone_before_the_sync, 0, ("nobody_loses",)),
     "confirm one too far": (confirm_one_too_far, 1, ("confirmed_in_place",)),
     "confirm the next too": (confirm_the_next_too, 1, ("rules_kept",)),
     "push beyond the credit": (push_beyond_the_credit, 0, ("credit_kept",)),

@@ -6,13 +6,15 @@ submission is stored, each session gets the confirms of its publishes in one go.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from wherry.broker.commit.gathering import AnsweredRuns, Submission
+from wherry.broker.commit.batches import AnsweredRuns
+from wherry.broker.commit.gathering import Submission
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.calls.rows import Handling, Rows
@@ -60,6 +62,49 @@ class PublishOwner(NamedTuple):
     """Bytes that count against bounds until the messages are stored."""
 
 
+class LoneRequest:
+    """A PUBLISH of one payload without options: the `LonePublish` of the gathering."""
+
+    __slots__ = ("_began", "_broker", "_gather", "_offset", "_owner", "payload", "position", "topic")
+
+    def __init__(
+        self, broker: BrokerPort, topic: str, payload: bytes, owner: PublishOwner, gather: Callable[[], None]
+    ) -> None:
+        self.topic, self.payload = topic, payload
+        self._broker, self._owner, self._gather = broker, owner, gather
+        self._began = perf_counter()
+        self._offset = self.position = 0
+
+    def gather(self) -> None:
+        """See `gathering.LonePublish`."""
+        self._gather()
+
+    def placed(self, position: int, offset: int) -> LoneRequest:
+        """See `gathering.LonePublish`."""
+        self.position, self._offset = position, offset
+        return self
+
+    def refused(self, fault: WherryError) -> None:
+        """See `gathering.LonePublish`."""
+        owner = self._owner
+        owner.session.take_stored(owner.size)
+        self._broker.count_refusal(self.topic, fault)
+        owner.session.refuse(owner.number, fault)
+
+    def report(self, fault: WherryError | None) -> None:
+        """See `gathering.Written`."""
+        if fault is not None:
+            self.refused(fault)
+            return
+        session, number, quiet, size = self._owner
+        metrics = self._broker.metrics
+        if metrics is not None:
+            metrics.publish.observe(perf_counter() - self._began)
+        session.take_stored(size)
+        if not quiet:
+            session.confirm(number, PlacedMessages(0, self._offset, 1, Confirmed.DURABLE))
+
+
 @dataclass(slots=True, eq=False)
 class _AddedPublishes:
     """What sessions added to one submission."""
@@ -82,6 +127,10 @@ class PublishIntake:
     def is_full(self) -> bool:
         """Whether no session should be read for now."""
         return self.unstored_bytes > UNSTORED_BYTES_MAX
+
+    def add_lone(self, topic: str, payload: bytes, owner: PublishOwner, gather: Callable[[], None]) -> bool:
+        """Take a publish that is alone so far; return False if it is not. It calls `gather` when it has company."""
+        return self._gathering.add_lone(LoneRequest(self._broker, topic, payload, owner, gather))
 
     def add_rows(self, topic: str, rows: Rows, handling: Handling, owner: PublishOwner) -> None:
         """Add messages as rows: they become one batch with those of other clients."""

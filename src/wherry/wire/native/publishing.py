@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -56,10 +57,17 @@ class Publishing:
         self._intake.unstored_bytes += owner.size
         self.under_way += 1
         behind = self._behind.get(request.topic)
-        if behind is None:
-            self._begin(request, options, owner)
-        else:
+        if behind is not None:
             behind.append((request, options, owner))
+        elif not self._is_lone(request, owner):
+            self._begin(request, options, owner)
+
+    def _is_lone(self, request: PublishRequest, owner: PublishOwner) -> bool:
+        """Return whether a publish is one payload without options that has no company so far."""
+        if request.options or request.fields is not None or len(request.payloads) != 1:
+            return False
+        gather = partial(self._begin, request, PLAIN, owner)
+        return self._intake.add_lone(request.topic, request.payloads[0], owner, gather)
 
     def take_stored(self, size: int) -> None:
         """Note that a publish of so many bytes is durable, or refused."""

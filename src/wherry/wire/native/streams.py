@@ -182,9 +182,9 @@ class PushStream:
         if delivery.rows is None or self._pushes % PUSHES_AT_ONCE == 0:
             await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
 
-    def may_take(self) -> bool:
+    def room(self) -> int:
         """See `Taker`."""
-        return self._session.has_room and not (self._ended or self._is_halted)
+        return PUSH_MESSAGES if self._session.has_room and not (self._ended or self._is_halted) else 0
 
     def take(self, delivery: DeliveryPort) -> None:
         """See `Taker`: send messages that came while the task waits."""
