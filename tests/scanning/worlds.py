@@ -50,6 +50,15 @@ class World:
         self.broker.publish(self.topic, payloads, **columns)
         self.published += count
 
+    def hold(self) -> None:
+        """Keep messages in a queue until `let_go`."""
+        self.broker.link.action("subscribe", {"topic": self.topic, "name": "holds", "start": "earliest"})
+
+    def let_go(self) -> None:
+        """Settle everything for all subscriptions but the archive's."""
+        offsets = self.extents()["stop"]
+        self.broker.link.action("advance", {"topic": self.topic, "subscription": "holds", "offsets": offsets})
+
     def extents(self) -> dict[str, Any]:
         return self.broker.link.action("extents", {"topic": self.topic})
 

@@ -10,8 +10,8 @@ AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallCont
 Closed ConnectionLost Consumer Corrupt CutOff DeadFilter Delivery DiskFull DuplicateId Failed Fate Fates Fenced
 Forbidden HistoryLost InUse InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence
 Outcome Peer PublishOptions Published Received RefusalCode Refused Removal Retry Right Route Scan Search Service
-StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut TooLarge
-Topic TopicStats Trust TrustedIssuer Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError
+StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut
+TooLarge Topic TopicStats Trust TrustedIssuer Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError
 WriterFailed connect connect_sync current_call embedded embedded_sync open peer peer_sync register_assignment
 scan verify_webhook
 """
