@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from bench import amqp, balancing, core, fair, http, lone, mesh, service, spark, start, stomp
+from bench import amqp, balancing, core, fair, frames, http, lone, mesh, service, spark, start, stomp
 from bench.figure import Figure, table
 from bench.measuring import progress
 
@@ -22,6 +22,7 @@ PARTS = {
     "balancing": balancing.figures,
     "service": service.figures,
     "mesh": mesh.figures,
+    "scan": frames.figures,
     "spark": spark.figures,
 }
 PIECES = {f"lone.{name}": measure for name, measure in lone.PARTS.items()}

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         WriterFailed,
     )
     from wherry.model.schema import Message
+    from wherry.scanning.scan import Scan, scan
     from wherry.security.oidc.client_credentials import ClientCredentials
     from wherry.security.signing import verify_webhook
     from wherry.service.current import current_call
@@ -131,6 +132,7 @@ __all__ = [
     "Retry",
     "Right",
     "Route",
+    "Scan",
     "Search",
     "Service",
     "StageLost",
@@ -164,6 +166,7 @@ __all__ = [
     "peer",
     "peer_sync",
     "register_assignment",
+    "scan",
     "verify_webhook",
 ]
 
@@ -198,6 +201,7 @@ _PLACES = {
     "model.catalog.subscription": "Retry Subscription",
     "model.catalog.topic": "Topic",
     "model.catalog.webhook": "Webhook",
+    "scanning.scan": "Scan scan",
     "security.oidc.client_credentials": "ClientCredentials",
     "security.signing": "verify_webhook",
     "service.current": "current_call",

@@ -11,13 +11,8 @@ from wherry.spark.options import RETRY_S
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive
 from wherry.spark.pipelines.archive.manifest_store import store
-from wherry.spark.pipelines.archive.seam import (
-    UnarchivedRange,
-    _link,
-    archived,
-    tail,
-    whole,
-)
+from wherry.spark.pipelines.archive.seam import _link, archived, whole
+from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 
 CUTS = int(os.environ.get("SEAM_CUTS", "10"))
 SEED = int(os.environ.get("SEAM_SEED", "4"))

@@ -9,11 +9,11 @@ NAMES = """
 AlreadyExists Amended Amendment ApiKey AuditRecord Batch Binding Broker CallContext Client ClientCredentials Clock
 Closed ConnectionLost Consumer Corrupt CutOff DeadFilter Delivery DiskFull DuplicateId Failed Fate Fates Fenced
 Forbidden HistoryLost InUse InvalidInput Leased LimitReached ListenAt Losses Message NotFound NotWaiting OutOfSequence
-Outcome Peer PublishOptions Published Received RefusalCode Refused Removal Retry Right Route Search Service StageLost
-StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut TooLarge
-Topic TopicStats Trust TrustedIssuer Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError
+Outcome Peer PublishOptions Published Received RefusalCode Refused Removal Retry Right Route Scan Search Service
+StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SyncClient SyncPeer SystemClock TimedOut
+TooLarge Topic TopicStats Trust TrustedIssuer Unauthorized Unavailable VersionConflict VirtualClock Webhook WherryError
 WriterFailed connect connect_sync current_call embedded embedded_sync open peer peer_sync register_assignment
-verify_webhook
+scan verify_webhook
 """
 
 

@@ -19,11 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from wherry.model.errors import InvalidInput
 from wherry.spark import avro
 from wherry.spark.options import Options
-
-ERROR_CHARS_MAX = 500
-
-Read = Callable[[bytes], Any]
-Columns = tuple[pa.Array, pa.Array]
+from wherry.spark.values import Columns, texts, values_of
 
 _PLAIN: dict[type[spark.DataType], Any] = {
     spark.StringType: str,
@@ -46,12 +42,12 @@ def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Col
     """Return the function that decodes a column of payloads into values of a Spark type."""
     wanted = to_arrow_type(value, timezone="UTC")
     if options.payload == "text":
-        return _texts
+        return texts
     if options.payload == "avro":
         read = avro.reader(options.payload_schema or "")
     else:
         read = msgspec.json.Decoder(json_type(value)).decode
-    return lambda payloads: _values(read, payloads, wanted)
+    return lambda payloads: values_of(read, payloads, wanted)
 
 
 def json_type(kind: spark.DataType, *, nullable: bool = True) -> Any:
@@ -75,48 +71,3 @@ def _json_type(kind: spark.DataType) -> Any:
     if type(kind) not in _PLAIN:
         raise InvalidInput("payloadSchema", kind.simpleString(), "types that JSON can have")
     return _PLAIN[type(kind)]
-
-
-def _texts(payloads: pa.Array) -> Columns:
-    """Decode the whole column at once, or one by one if a payload is not text."""
-    try:
-        return payloads.cast(pa.string()), pa.nulls(len(payloads), pa.string())
-    except pa.ArrowInvalid:
-        return _values(bytes.decode, payloads, pa.string())
-
-
-def _values(read: Read, payloads: pa.Array, wanted: pa.DataType) -> Columns:
-    values: list[Any] = []
-    errors: dict[int, str] = {}
-    add = values.append
-    for payload in payloads.to_pylist():
-        try:
-            add(read(payload))
-        except Exception as fault:  # noqa: BLE001, RUF100 - no bad payload may fail the query
-            errors[len(values)] = _reason(fault)
-            add(None)
-    try:
-        column = pa.array(values, wanted)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        column = _one_by_one(values, wanted, errors)
-    reasons = pa.nulls(len(values), pa.string())
-    if errors:
-        reasons = pa.array([errors.get(row) for row in range(len(values))], pa.string())
-    return column, reasons
-
-
-def _one_by_one(values: list[Any], wanted: pa.DataType, errors: dict[int, str]) -> pa.Array:
-    """Build the column again, with an error for each value that is well formed but does not fit its type.
-
-    This is rare: a decimal that is too long, for example.
-    """
-    for row, value in enumerate(values):
-        try:
-            pa.array([value], wanted)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as fault:
-            errors[row], values[row] = _reason(fault), None
-    return pa.array(values, wanted)
-
-
-def _reason(fault: Exception) -> str:
-    return f"{type(fault).__name__}: {fault}"[:ERROR_CHARS_MAX]

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.types import StructType
 
 from wherry.model import check
-from wherry.model.errors import HistoryLost, InvalidInput
+from wherry.model.errors import InvalidInput
 from wherry.spark.link import FlightLink
 from wherry.spark.options import RETRY_S, ROWS_PER_TASK, URL
 from wherry.spark.pipelines.archive import files as archive_files
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest
 from wherry.spark.pipelines.archive.manifest_store import Store, store
+from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 from wherry.spark.schema import MESSAGES, Caster
 
 if TYPE_CHECKING:
@@ -37,15 +36,6 @@ _PATTERN = frozenset("*?[]{}\\")
 """Characters that make Spark read a path as a pattern."""
 
 _ADDED = ("topic", "partition")
-
-
-class UnarchivedRange(NamedTuple):
-    """The work of one task: offsets of a partition that were not archived when the DataFrame was made."""
-
-    topic: str
-    partition: int
-    start: int
-    stop: int
 
 
 def whole(
@@ -164,49 +154,6 @@ def _live(
             yield caster.cast(batch)
 
     return _over(spark, spans, read, schema)
-
-
-def tail(link: FlightLink, here: Store, span: UnarchivedRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some offsets from the log, and from the archive those that the log lost. Runs in a task."""
-    ticket = {"topic": span.topic, "partition": span.partition, "stop": span.stop, "columns": list(columns)}
-    seen: list[npt.NDArray[np.int64]] = []
-    at = span.start
-    try:
-        for batch in link.read({**ticket, "start": at, "strict": True}):
-            if batch.num_rows:
-                seen.append(batch.column("offset").to_numpy())
-                at = int(seen[-1][-1]) + 1
-            yield batch
-        lost = None
-    except HistoryLost as fault:
-        lost = fault
-    # Only now: rows that the log no longer had were archived, so this manifest covers them.
-    found = manifest.need(here, span.topic)
-    end = found.end(span.partition) or 0
-    yield from _missing(here, found, span._replace(stop=min(end, span.stop)), columns, seen)
-    if lost is None:
-        return
-    if end <= at:
-        raise lost
-    yield from tail(link, here, span._replace(start=min(end, span.stop)), columns)
-
-
-def _missing(
-    here: Store,
-    found: Manifest,
-    span: UnarchivedRange,
-    columns: Sequence[str],
-    seen: list[npt.NDArray[np.int64]],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the archived rows of some offsets, without those that were seen."""
-    known = np.concatenate(seen) if seen else np.empty(0, np.int64)
-    for file in found.files:
-        if file.partition != span.partition or file.last < span.start or file.first >= span.stop:
-            continue
-        for batch in archive_files.read(here, file, columns, span.start, span.stop):
-            new = ~np.isin(batch.column("offset").to_numpy(), known)
-            if new.any():
-                yield batch.filter(pa.array(new))
 
 
 def _over(

@@ -1,0 +1,183 @@
+"""One cut: each row once and none missing, wherever the cut is and whatever happens behind it."""
+
+import random
+import threading
+import time
+
+import duckdb
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from tests.examples import scaled
+from tests.scanning.worlds import World
+from wherry.model.errors import HistoryLost, NotFound, StorageError
+
+PLACE = ["partition", "offset"]
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def queue(broker, tmp_path):
+    """Make a queue whose messages leave the log when they are archived and let go."""
+    made = World(broker, tmp_path, keep="settled", keep_bytes=None)
+    made.hold()
+    return made
+
+
+def places(frame):
+    return frame.select(PLACE).sort(PLACE).rows()
+
+
+def all_places(stop):
+    return [(partition, offset) for partition, end in sorted(stop.items()) for offset in range(end)]
+
+
+@pytest.mark.rows("A22")
+def test_archive_and_log_together_are_the_topic_at_random_cuts(queue):
+    chance = random.Random(4)
+    queue.publish(50, chance)
+    queue.archive()
+    for cut in range(scaled(12)):
+        for _ in range(chance.randrange(3)):
+            queue.publish(chance.randrange(1, 90), chance)
+        if chance.random() < 0.4:
+            queue.archive()
+        if chance.random() < 0.5:
+            queue.let_go()
+        scan, expected = queue.scan(archive=queue.to), queue.published
+        frame, before = scan.polars(), None
+        if chance.random() < 0.5:
+            before = frame.collect()
+        if chance.random() < 0.5:  # messages behind the cut are not in the frame
+            queue.publish(chance.randrange(1, 60), chance)
+        if chance.random() < 0.6:  # rows move from the log to the archive before they are read
+            queue.let_go()
+            queue.archive()
+        rows = frame.collect()
+        assert places(rows) == all_places(scan.stop), f"cut {cut}"
+        assert rows.height == expected
+        assert_frame_equal(rows if before is None else before, rows, check_row_order=False)
+        assert len(scan.duckdb(duckdb.connect()).fetchall()) == expected
+        keyed = frame.filter(key="ann").collect()  # where the broker filters, and the archive has what it lost
+        assert_frame_equal(keyed, rows.filter(key="ann"), check_row_order=False)
+
+
+def test_publishes_archiving_and_removals_go_on_beside_scans(queue):
+    queue.publish(10, random.Random(1))
+    queue.archive()
+    stopped, failed = threading.Event(), []
+
+    def goes_on():
+        chance = random.Random(2)
+        try:
+            while not stopped.is_set():
+                queue.publish(chance.randrange(1, 80), chance)
+                if chance.random() < 0.7:
+                    queue.let_go()
+                    queue.archive()
+        except Exception as fault:
+            failed.append(fault)
+
+    thread = threading.Thread(target=goes_on)
+    thread.start()
+    try:
+        for _ in range(scaled(15)):
+            scan = queue.scan(archive=queue.to)
+            frame, expected = scan.polars(), all_places(scan.stop)
+            assert places(frame.collect()) == expected
+            assert scan.duckdb(duckdb.connect()).aggregate("count(*)").fetchall() == [(len(expected),)]
+            twice = frame.join(frame, on=PLACE)  # a frame that is joined with itself has one end
+            assert places(twice.collect(engine="streaming")) == expected
+            assert places(frame.collect()) == expected, "the same again"
+    finally:
+        stopped.set()
+        thread.join(PATIENCE_S)
+    assert failed == []
+
+
+def trimmed(world):
+    """Publish until the broker has removed the first messages."""
+    chance, until = random.Random(3), time.monotonic() + PATIENCE_S
+    while not any(world.extents()["start"].values()):
+        assert time.monotonic() < until
+        world.publish(200, chance)
+
+
+def test_a_stream_that_was_trimmed_behind_the_cut_is_an_error(broker, tmp_path):
+    world = World(broker, tmp_path, partitions=1, keep="bytes", keep_bytes=20_000)
+    world.publish(100, random.Random(3))
+    strict, lenient = world.scan(), world.scan(fail_on_loss=False)
+    first = strict.polars().select("published").head(1).collect().item()
+    trimmed(world)
+    for frame in (strict.polars(), strict.polars().filter(key="ann"), strict.polars().filter(published=first)):
+        with pytest.raises(HistoryLost):
+            frame.collect()
+    with pytest.raises(HistoryLost):  # which messages of that time are gone is not known
+        strict.polars().filter(pl.col("published") > first).collect()
+    with pytest.raises(Exception, match="is gone"):
+        strict.duckdb(duckdb.connect()).fetchall()
+    assert lenient.polars().collect().height < 100
+
+
+def test_a_stream_that_was_trimmed_after_it_was_archived_is_whole(broker, tmp_path):
+    world = World(broker, tmp_path, partitions=1, keep="bytes", keep_bytes=20_000)
+    world.publish(100, random.Random(3))
+    world.archive()
+    world.publish(50, random.Random(5))
+    scan = world.scan(archive=world.to)
+    rows = scan.polars().collect()
+    last = rows["published"].max()
+    world.archive()
+    trimmed(world)
+    assert_frame_equal(scan.polars().collect(), rows, check_row_order=False)
+    late = scan.polars().filter(published=last).collect()
+    assert_frame_equal(late, rows.filter(published=last), check_row_order=False)
+    assert late.height > 0
+
+
+def test_settled_messages_of_a_queue_are_left_out(queue):
+    queue.publish(30, random.Random(3))
+    scan = queue.scan()
+    queue.let_go()
+    assert scan.polars().collect().height == 0
+
+
+def test_another_topic_of_the_same_name_is_not_read(broker, tmp_path):
+    world = World(broker, tmp_path)
+    world.publish(30, random.Random(3))
+    scan = world.scan()
+    broker.link.action("delete-topic", {"topic": world.topic})
+    with pytest.raises(NotFound, match="no topic"):
+        scan.polars().collect()
+    broker.link.action("create-topic", {"name": world.topic, "partitions": 3})
+    world.publish(30, random.Random(4))
+    with pytest.raises(NotFound, match="deleted and created again"):
+        scan.polars().collect()
+
+
+def test_a_file_that_was_removed_is_an_error(broker, tmp_path):
+    world = World(broker, tmp_path)
+    world.publish(30, random.Random(3))
+    world.archive()
+    scan = world.scan(archive=world.to)
+    for path in tmp_path.rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(StorageError, match="scan again"):
+        scan.polars().collect()
+
+
+def test_the_next_scan_begins_where_the_last_one_ended(broker, tmp_path):
+    world, chance = World(broker, tmp_path), random.Random(3)
+    world.publish(30, chance)
+    first = world.scan()
+    world.publish(40, chance)
+    second = world.scan(start=first.stop)
+    third = world.scan(start=first.stop, end=second.stop)
+    world.publish(50, chance)
+    assert first.polars().collect().height == 30
+    assert sorted(places(first.polars().collect()) + places(second.polars().collect())) == all_places(second.stop)
+    assert places(third.polars().collect()) == places(second.polars().collect())
+    world.archive()
+    archived = world.scan(start=first.stop, end=second.stop, archive=world.to)
+    assert places(archived.polars().collect()) == places(second.polars().collect())
