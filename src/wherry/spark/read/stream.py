@@ -96,13 +96,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not read:
             return
         number, first = max(there["start"].items(), key=lambda each: each[1])
-        fault = HistoryLost(topic, int(number), 0, first)
-        fault.args = (
+        raise _lost(
+            HistoryLost(topic, int(number), 0, first),
             f"subscription {name!r} has read {read} messages of {topic!r} before, and the topic, a queue, let go of"
             " what was read: a query with a new checkpoint would not see it again. Read it from an archive, or set"
             " failOnDataLoss to false to go on with what is left",
         )
-        raise fault
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = mark_of(start)
@@ -228,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(offsets)
         if self._options.fail_on_data_loss:
             number = next(iter(beyond or offsets), 0)
-            raise HistoryLost(topic, number, offsets.get(number, 0), there.first.get(number, 0))
+            raise _anew(topic, number, offsets.get(number, 0), there.first.get(number, 0))
         return there.first
 
     def _gone(self, stop: Mark) -> set[str]:
@@ -236,18 +235,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         With `failOnDataLoss` raise instead, since the messages of the micro-batch are gone.
         """
-        gone = set()
+        gone: dict[str, str] = {}
         for topic in stop.positions:
             try:
                 if _made_anew(stop, {topic: self._extents(topic)}):
-                    gone.add(topic)
+                    gone[topic] = "deleted and created again"
             except NotFound:
-                gone.add(topic)
+                gone[topic] = "deleted"
         if gone and self._options.fail_on_data_loss:
             topic = min(gone)
             number, offset = next(iter(stop.positions[topic].items()), (0, 0))
-            raise HistoryLost(topic, number, offset, 0)
-        return gone
+            raise _anew(topic, number, offset, 0, gone[topic])
+        return set(gone)
 
     def _kept(self, start: Positions) -> Positions:
         """Return the positions, moved to the first message that is left where earlier ones are gone."""
@@ -327,6 +326,22 @@ def _subscribe(options: Options, topic: str, name: str, start: str) -> None:
 def _made_anew(mark: Mark, there: dict[str, There]) -> bool:
     """Return whether a topic is not the one that the positions belong to; old checkpoints do not hold that."""
     return any(mark.incarnations.get(topic, found.incarnation) != found.incarnation for topic, found in there.items())
+
+
+def _anew(topic: str, number: int, offset: int, first: int, what: str = "deleted and created again") -> HistoryLost:
+    """Return the error of a query whose topic is not the one that it has read so far."""
+    return _lost(
+        HistoryLost(topic, number, offset, first),
+        f"topic {topic!r} was {what} since this query read it: its messages up to offset {offset} of partition {number}"
+        " are gone with it. Start the query with a new checkpoint, or set failOnDataLoss to false to read the topic"
+        " that has the name now from its beginning",
+    )
+
+
+def _lost(fault: HistoryLost, why: str) -> HistoryLost:
+    """Return the error with another text: these messages were not deleted by age, size or settling alone."""
+    fault.args = (why,)
+    return fault
 
 
 def _offsets(given: dict[str, int]) -> dict[int, int]:
