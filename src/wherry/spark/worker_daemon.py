@@ -1,8 +1,8 @@
 """The process that starts Spark's Python workers, as in `pyspark.daemon`, but quiet where nothing is wrong.
 
-A query that has enough rows (`show`, `head`, `LIMIT`, a stopped stream) closes the connection of its workers. Spark's own
-daemon prints a traceback (`BrokenPipeError`) for each of them, although the query succeeded. Here such a worker ends
-without a word. Everything else is Spark's. Nothing may be imported here that starts threads: workers are forks.
+A query that has enough rows (`show`, `head`, `LIMIT`, a stopped stream) closes the connection of its workers. Spark's
+own daemon prints a traceback (`BrokenPipeError`) for each of them, although the query succeeded. Here such a worker
+ends without a word. Everything else is Spark's. Nothing may be imported here that starts threads: workers are forks.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ because a query may continue, or a job run again, under another API key.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ from wherry.client.link.backoff import Backoff
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
 from wherry.spark.link import link
 from wherry.spark.options import Options
+from wherry.spark.write.reuse import report_reuse
 
 _TEXT, _INTEGER = (StringType,), (ShortType, IntegerType, LongType)
 _TIME = (TimestampType, TimestampNTZType, LongType)
@@ -60,11 +62,15 @@ KEPT_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True)
 class StagedWrite(WriterCommitMessage):
-    """What a task returns to the driver: the key of the commit, and its stage if it had rows."""
+    """What a task returns to the driver: the key of the commit, its stage if it had rows, and the number of rows.
+
+    `late` means that the task staged nothing because the key was committed before.
+    """
 
     key: str
     stage: str | None
     rows: int = 0
+    late: bool = False
 
 
 def columns(schema: StructType) -> list[str]:
@@ -122,14 +128,18 @@ class _StagingWriter:
         self._options, self._topic = options, options.one_topic()
         self._columns = columns(schema)
 
-    def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> StagedWrite:
-        """Stage rows, unless their commit key is committed already.
+    def _stage(
+        self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch], *, counted: bool = False
+    ) -> StagedWrite:
+        """Stage rows, unless their commit key is committed already; then only count them, if asked to.
 
         While stages of other clients leave no room, try again, each time from the first row and in a new stage.
         """
         sent = _Sent(publishable(batch, self._columns) for batch in iterator if batch.num_rows)
-        if sent.schema is None or self._was_committed(key):
+        if sent.schema is None:
             return StagedWrite(key, None)
+        if self._was_committed(key):
+            return StagedWrite(key, None, sum(batch.num_rows for batch in sent) if counted else 0, late=True)
         until, backoff = time.monotonic() + self._options.retry_s, Backoff()
         while True:
             stage = f"{key}/{attempt}/{secrets.token_hex(4)}"
@@ -181,16 +191,22 @@ class BatchWriter(_StagingWriter, DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
+        self._given = options.commit_key
         topic = self._topic.replace("%", "%25").replace("/", "%2F")
         self._key = (
             f"spark/key/{topic}/{options.commit_key}" if options.commit_key else f"spark/{secrets.token_hex(16)}"
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(self._key, _attempt(TaskContext.get()), iterator)
+        context = TaskContext.get()
+        counted = self._given is not None and not _is_repeat(self._given, _batch_number(context))
+        return self._stage(self._key, _attempt(context), iterator, counted=counted)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
+        rows = sum(each.rows for each in _of(messages))
+        if self._given is not None and rows and any(each.late for each in _of(messages)):
+            report_reuse(link(self._options), self._given, self._key, rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -203,7 +219,7 @@ class StreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
+        batch = _batch_number(context)
         return self._stage(f"spark/{query}/{batch}", _attempt(context), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -218,6 +234,22 @@ def _attempt(context: TaskContext | None) -> str:
     assert context is not None
     run = context.getLocalProperty("spark.jobGroup.id") or "-"
     return f"{context.partitionId()}/{run}/{context.attemptNumber()}"
+
+
+def _batch_number(context: TaskContext | None) -> str | None:
+    """Return the number of the micro-batch that a task belongs to, also within `foreachBatch`; None for other jobs."""
+    return None if context is None else context.getLocalProperty("streaming.sql.batchId")
+
+
+def _is_repeat(commit_key: str, batch: str | None) -> bool:
+    """Return whether a used commit key only means that Spark repeats a micro-batch: its number is in the key.
+
+    Examples
+    --------
+    >>> _is_repeat("orders batch 17", "17"), _is_repeat("orders batch 117", "17"), _is_repeat("nightly", None)
+    (True, False, False)
+    """
+    return batch is not None and batch in re.findall(r"\d+", commit_key)
 
 
 def _of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedWrite]:
