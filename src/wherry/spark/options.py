@@ -147,6 +147,18 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name] for name in given if name.lower() in known}
 
 
+def writable(kept: Mapping[str, str]) -> dict[str, str]:
+    """Return those options of a table that mean something to a write, as `INSERT INTO` does one.
+
+    Examples
+    --------
+    >>> writable({"topic": "orders", "payload": "json", "payloadSchema": "id LONG"})
+    {'topic': 'orders'}
+    """
+    known = {name.lower() for name in (*ALLOWED["write", "messages"], *ALLOWED["write", "dead"])}
+    return {name: value for name, value in kept.items() if name.lower() in known}
+
+
 def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
     """Return the options of a load or save; raise `InvalidInput` for the first that is wrong or unknown."""
     allowed = {name.lower() for name in KNOWN} | SPARKS_OWN

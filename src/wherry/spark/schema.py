@@ -120,6 +120,13 @@ def remembered(schema: StructType) -> dict[str, str]:
     return {}
 
 
+def as_written(schema: StructType) -> StructType:
+    """Return the columns of a write; in a table of decoded payloads, those that decoding adds are not written."""
+    if remembered(schema).get("payload", "bytes") == "bytes":
+        return schema
+    return StructType([field for field in schema if field.name not in DECODED])
+
+
 def value_type(ddl: str) -> str:
     """Return a type in Spark's notation: a list of columns becomes a struct.
 
