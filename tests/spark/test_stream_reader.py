@@ -339,7 +339,7 @@ def test_lag_is_what_the_query_has_still_to_read(broker):
 def test_a_checkpoint_of_a_later_version_is_refused(broker):
     here = broker.create()
     with pytest.raises(InvalidInput, match="a newer Wherry"):
-        Query(broker, here, at='{"version": 2, "positions": {}}').step()
+        Query(broker, here, at='{"version": 3, "positions": {}}').step()
 
 
 def test_a_topic_that_is_not_there(broker):

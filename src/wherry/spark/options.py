@@ -73,6 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_batch: int = BYTES_PER_BATCH
     subscription: str | None = None
     fail_on_data_loss: bool = True
+    due_only: bool = False
     retry_s: float = RETRY_S
     commit_key: str | None = None
     by: str = "spark"
@@ -105,7 +106,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
-_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payload", "payloadSchema")
+_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payload", "payloadSchema", "dueOnly")
 _FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
@@ -185,6 +186,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         bytes_per_batch=read.count("maxBytesPerBatch", BYTES_PER_BATCH),
         subscription=read.subscription(),
         fail_on_data_loss=read.flag("failOnDataLoss", True),
+        due_only=read.flag("dueOnly", False),
         retry_s=read.seconds("retrySeconds", RETRY_S),
         commit_key=read.text("commitKey"),
         by=read.text("by") or "spark",

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from wherry.spark.link import FlightLink, link
 from wherry.spark.options import Options
 from wherry.spark.read import reading
+from wherry.spark.read.due import DueBetween, now_ms
 from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import resolve
 from wherry.spark.schema import checked
@@ -26,16 +27,17 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options, broker = self._options, link(self._options)
         tasks: list[InputPartition] = []
+        due = DueBetween(until_ms=now_ms()) if options.due_only else None
         topics = resolve(broker, options.topics)
         options.check_points(topics)
         for topic in topics:
-            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss)
+            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss, timed=options.due_only)
             range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
             command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}
             tickets = broker.parts(command)
             if options.fail_on_data_loss and _is_queue(broker, topic):
                 tickets = [_lenient(ticket) for ticket in tickets]
-            tasks += [ReadTask(ticket) for ticket in tickets]
+            tasks += [ReadTask(ticket, due) for ticket in tickets]
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from wherry.spark.decode import decoder
 from wherry.spark.faults import RAISED, error_of
 from wherry.spark.link import link
 from wherry.spark.options import Options
+from wherry.spark.read.due import DueBetween
 from wherry.spark.schema import DECODED, Caster, value_of
 
 CONSTANT = ("topic", "partition")
@@ -28,6 +29,8 @@ class ReadTask(InputPartition):
     """The work of one task: a Flight ticket, which is JSON."""
 
     ticket: bytes
+    due: DueBetween | None = None
+    """Which rows to take of those that the ticket names; None for all."""
 
 
 def columns(schema: StructType) -> list[str]:
@@ -38,9 +41,12 @@ def columns(schema: StructType) -> list[str]:
     return ["offset", *wanted]
 
 
-def ask(options: Options, schema: StructType, topic: str, *, strict: bool) -> dict[str, Any]:
+def ask(options: Options, schema: StructType, topic: str, *, strict: bool, timed: bool = False) -> dict[str, Any]:
     """Return what a ticket or a command holds besides the range."""
-    body: dict[str, Any] = {"topic": topic, "columns": columns(schema), "strict": strict}
+    wanted = columns(schema)
+    if timed and "due" not in wanted:
+        wanted.append("due")
+    body: dict[str, Any] = {"topic": topic, "columns": wanted, "strict": strict}
     where = msgspec.to_builtins(options.where)
     return {**body, "where": where} if where else body
 
@@ -62,16 +68,20 @@ def read(options: Options, schema: StructType, task: ReadTask) -> Iterator[pa.Re
     ticket = msgspec.json.decode(task.ticket)
     if ticket.get("table") is not None:
         return _table(options, schema, ticket)
-    return _log(options, schema, ticket)
+    return _log(options, schema, ticket, task.due)
 
 
-def _log(options: Options, schema: StructType, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def _log(
+    options: Options, schema: StructType, ticket: dict[str, Any], due: DueBetween | None
+) -> Iterator[pa.RecordBatch]:
     caster = Caster(schema, {"topic": ticket["topic"], "partition": ticket.get("partition", 0)})
     decode = None
     if any(name in schema.names for name in DECODED):
         decode = decoder(options, value_of(schema, options))
     for batch in link(options).read(ticket, files=options.local_files):
         made = {}
+        if due is not None:
+            batch = due.of(batch)  # noqa: PLW2901
         if decode is not None:
             made = dict(zip(DECODED, decode(batch.column("payload")), strict=True))
         yield caster.cast(batch, made)

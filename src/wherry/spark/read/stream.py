@@ -28,9 +28,12 @@ from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFou
 from wherry.spark.link import link
 from wherry.spark.options import COUNT_MAX, Options
 from wherry.spark.read import reading
+from wherry.spark.read.due import DueBetween, Plan, Waiting, now_ms
 from wherry.spark.read.positions import (
+    DUE_VERSION,
     VERSION,
     Mark,
+    PartitionRange,
     Positions,
     mark_of,
     ranges,
@@ -63,6 +66,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a run with the trigger `availableNow` ends."""
         self._advanced_to: Positions = {}
         """The positions that the subscription was last advanced to."""
+        self._waiting = Waiting(link(options), options.where)
+        self._now_ms: int | None = None
+        """The time of a run with the trigger `availableNow`: what is due later is left to the next run."""
 
     # ------------------------------------------------------------------------------------------ called on the driver
 
@@ -110,15 +116,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not begin.initial:
             self._advance_all(begin, known)
         found = self._reach(known, limit, wait=not begin.initial)
+        due = self._due(begin, known, found)
         made = Mark(
-            version=VERSION,
+            version=VERSION if due.until_ms is None else DUE_VERSION,
             positions=found,
             subscription=begin.subscription,
             origin=known if begin.initial or known != begin.positions else None,
             incarnations={topic: here.incarnation for topic, here in there.items()},
+            due_ms=due.until_ms,
+            waiting=due.waiting,
+            released=due.released,
         )
-        is_same = found == begin.positions and not _made_anew(begin, there)
+        is_same = found == begin.positions and not due.released and not _made_anew(begin, there)
         return start if is_same and not begin.initial else made.json()
+
+    def _due(self, begin: Mark, known: Positions, found: Positions) -> Plan:
+        """Return what the option `dueOnly` means for the next micro-batch."""
+        if not self._options.due_only and not begin.waiting:
+            return Plan(None, {}, {})
+        now = now_ms() if self._now_ms is None else self._now_ms
+        self._waiting.remember(begin)
+        for topic in begin.waiting:
+            if known.get(topic) != begin.positions.get(topic):
+                self._waiting.forget(topic)
+        return self._waiting.plan(known, found, max(now, begin.due_ms or 0) if self._options.due_only else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.rows_per_batch)  # bytes are limited too, but Spark has no `ReadLimit` for both
@@ -126,6 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         topics = resolve(link(self._options), self._options.topics)
         self._target = {topic: self._extents(topic).last for topic in topics}
+        self._now_ms = now_ms()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         topics = resolve(link(self._options), self._options.topics)
@@ -142,14 +164,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = self._gone(stop)
         if stop.subscription:
             self._follow(begin, known, stop, gone)
-        tasks: list[InputPartition] = []
-        for each in ranges(known, stop.positions, self._options.rows_per_task):
-            if each.topic not in gone:
-                strict = self._is_strict(begin, each.topic)
-                ticket = reading.ask(self._options, self._schema, each.topic, strict=strict)
-                ticket |= {"partition": each.partition, "start": each.start, "stop": each.stop}
-                tasks.append(ReadTask(msgspec.json.encode(ticket)))
-        return tasks
+        rows, until = self._options.rows_per_task, stop.due_ms
+        new = None if until is None else DueBetween(until_ms=until)
+        again = DueBetween(after_ms=begin.due_ms, until_ms=until)
+        first = {topic: {number: each[0] for number, each in found.items()} for topic, found in stop.released.items()}
+        last = {topic: {number: each[1] for number, each in found.items()} for topic, found in stop.released.items()}
+        found = [(each, new) for each in ranges(known, stop.positions, rows)]
+        found += [(each, again) for each in ranges(first, last, rows)]
+        return [self._task(begin, each, due) for each, due in found if each.topic not in gone]
+
+    def _task(self, begin: Mark, part: PartitionRange, due: DueBetween | None) -> ReadTask:
+        strict = self._is_strict(begin, part.topic)
+        ticket = reading.ask(self._options, self._schema, part.topic, strict=strict, timed=due is not None)
+        ticket |= {"partition": part.partition, "start": part.start, "stop": part.stop}
+        return ReadTask(msgspec.json.encode(ticket), due)
 
     def _is_strict(self, begin: Mark, topic: str) -> bool:
         """Return whether a message that is gone counts as data loss.
@@ -280,9 +308,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance_all(self, begin: Mark, known: Positions) -> None:
         """Advance the subscription to the start of the next micro-batch, except of a topic that was created again."""
         for topic, offsets in begin.positions.items() if begin.subscription else ():
-            if known.get(topic) == offsets != self._advanced_to.get(topic):
-                self._advance(begin, topic, offsets)
-                self._advanced_to[topic] = offsets
+            done = begin.settled(topic, offsets)
+            if known.get(topic) == offsets and done != self._advanced_to.get(topic):
+                self._advance(begin, topic, done)
+                self._advanced_to[topic] = done
 
     def _follow(self, begin: Mark, known: Positions, stop: Mark, gone: Iterable[str]) -> None:
         """Create the subscription of topics that the query begins to read, and advance it to their first positions."""
@@ -290,7 +319,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stop.origin is not None and topic not in gone:
                 start = _first(self._options) if topic in begin.positions else "earliest"
                 self._subscribe(topic, stop.subscription, start)
-                self._advance(stop, topic, known.get(topic, {}))
+                offsets = known.get(topic, {})
+                same = begin.positions.get(topic) == offsets
+                self._advance(stop, topic, begin.settled(topic, offsets) if same else offsets)
 
     def _subscribe(self, topic: str, name: str, start: str) -> None:
         _subscribe(self._options, topic, name, start)
