@@ -139,7 +139,7 @@ def test_a_topic_that_was_made_anew_has_nothing_that_waits(broker, clock):
     assert easy.plan() == easy.at
 
 
-def test_too_many_that_wait_are_an_error_that_says_so(broker, clock, monkeypatch):
+def test_too_many_that_wait_are_an_error(broker, clock, monkeypatch):
     monkeypatch.setattr(due, "WAITING_MAX", 3)
     here = broker.create(**TIMELINE)
     publish(broker, here, texts(0, 4), [500] * 4)

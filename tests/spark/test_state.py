@@ -85,7 +85,7 @@ def test_a_query_with_state_runs_with_the_setting(stateful, queries, broker):
     ]
 
 
-def test_a_pipeline_without_the_setting_says_so_before_it_starts(spark, broker, tmp_path):
+def test_a_pipeline_without_the_setting_fails_before_it_starts(spark, broker, tmp_path):
     topic = broker.create(keep="age", keep_ms=3_600_000)
     (tmp_path / "p.toml").write_text(PIPELINE.format(topic=topic))
     (tmp_path / "steps.py").write_text(STEPS)

@@ -54,7 +54,7 @@ def _where(batch: pa.RecordBatch, due: pa.Array, mask: pa.Array, *, missing: boo
     return batch.filter(mask), due.filter(mask)
 
 
-class Plan(NamedTuple):
+class DuePlan(NamedTuple):
     """What a mark says about time: until when rows are due, the first offsets that wait, and what to read again."""
 
     until_ms: int | None
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     released: Released
 
 
-class Waiting:
+class NotDueYet:
     """The messages of a query below its positions that are not due yet."""
 
     def __init__(self, link: FlightLink, where: Where) -> None:
@@ -80,7 +80,7 @@ class Waiting:
             self._add(topic, offsets, mark.positions.get(topic, {}), mark.due_ms)
         self._at = mark
 
-    def plan(self, known: Positions, found: Positions, until_ms: int | None) -> Plan:
+    def plan(self, known: Positions, found: Positions, until_ms: int | None) -> DuePlan:
         """Return what a micro-batch up to `found` has; nothing is changed, so a plan may be made again."""
         waiting: Positions = {}
         released: Released = {}
@@ -97,7 +97,7 @@ class Waiting:
                 first = next((int(each[0]) for each, _ in self._later(topic, number, start, stop, until_ms)), None)
                 if first is not None:
                     waiting.setdefault(topic, {}).setdefault(number, first)
-        return Plan(until_ms, waiting, released)
+        return DuePlan(until_ms, waiting, released)
 
     def forget(self, topic: str) -> None:
         """Drop what waits in a topic that is not the one that was read."""

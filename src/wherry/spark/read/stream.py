@@ -28,7 +28,7 @@ from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFou
 from wherry.spark.link import link
 from wherry.spark.options import COUNT_MAX, Options
 from wherry.spark.read import reading
-from wherry.spark.read.due import DueBetween, Plan, Waiting, now_ms
+from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
     DUE_VERSION,
     VERSION,
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a run with the trigger `availableNow` ends."""
         self._advanced_to: Positions = {}
         """The positions that the subscription was last advanced to."""
-        self._waiting = Waiting(link(options), options.where)
+        self._waiting = NotDueYet(link(options), options.where)
         self._now_ms: int | None = None
         """The time of a run with the trigger `availableNow`: what is due later is left to the next run."""
 
@@ -130,10 +130,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_same = found == begin.positions and not due.released and not _made_anew(begin, there)
         return start if is_same and not begin.initial else made.json()
 
-    def _due(self, begin: Mark, known: Positions, found: Positions) -> Plan:
+    def _due(self, begin: Mark, known: Positions, found: Positions) -> DuePlan:
         """Return what the option `dueOnly` means for the next micro-batch."""
         if not self._options.due_only and not begin.waiting:
-            return Plan(None, {}, {})
+            return DuePlan(None, {}, {})
         now = now_ms() if self._now_ms is None else self._now_ms
         self._waiting.remember(begin)
         for topic in begin.waiting:
