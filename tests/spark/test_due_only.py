@@ -63,7 +63,9 @@ def test_any_times_restarts_and_limits(broker, clock, seed):
     chance = random.Random(seed)
     here = broker.create(partitions=3, **TIMELINE)
     query = Query(broker, here, dueOnly=True, subscription="s", maxRowsPerBatch=7)
-    seen, sent, dues = [], 0, {}
+    seen: list[bytes] = []
+    dues: dict[bytes, int | None] = {}
+    sent = 0
     for _ in range(30):
         count = chance.randrange(6)
         times = [

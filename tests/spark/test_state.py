@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 import pytest
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from wherry.model.errors import InvalidInput
 from wherry.spark import STATEFUL, check_stateful, state

@@ -65,7 +65,7 @@ class DefaultSource(DataSource):
         given = {**kept, **self.options}
         if schema is not None and not given:
             raise InvalidInput("options", None, NO_OPTIONS)
-        return parse(given)
+        return parse(given, is_write=is_write)
 
     def _writable(self, schema: StructType, overwrite: bool) -> Options:
         options = self._parsed(schema, is_write=True)

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound
 from wherry.spark.link import link
-from wherry.spark.options import COUNT_MAX, Options
+from wherry.spark.options import COUNT_MAX, EARLIEST, LATEST, Options
 from wherry.spark.read import reading
 from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
@@ -39,7 +39,7 @@ from wherry.spark.read.positions import (
     ranges,
 )
 from wherry.spark.read.reading import ReadTask
-from wherry.spark.read.topics import resolve
+from wherry.spark.read.topics import topics_of
 from wherry.spark.schema import checked
 
 WAIT_MS = 100
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------------------------------ called on the driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
-        options, topics = self._options, resolve(link(self._options), self._options.topics)
+        options, topics = self._options, topics_of(link(self._options), self._options)
         options.check_points(topics)
         if options.fail_on_data_loss and options.start.word == "earliest":
             for topic in topics:
@@ -145,12 +145,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.rows_per_batch)  # bytes are limited too, but Spark has no `ReadLimit` for both
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        topics = resolve(link(self._options), self._options.topics)
+        topics = topics_of(link(self._options), self._options)
         self._target = {topic: self._extents(topic).last for topic in topics}
         self._now_ms = now_ms()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        topics = resolve(link(self._options), self._options.topics)
+        topics = topics_of(link(self._options), self._options)
         try:
             return Mark(version=VERSION, positions={topic: self._extents(topic).last for topic in topics}).json()
         except NotFound:  # this offset is only displayed; a read of the missing topic raises
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is still read, since its subscription still holds its messages.
         """
         found = {}
-        for topic in dict.fromkeys((*begin.positions, *resolve(link(self._options), self._options.topics))):
+        for topic in dict.fromkeys((*begin.positions, *topics_of(link(self._options), self._options))):
             try:
                 if topic not in begin.positions and begin.subscription and not begin.initial:
                     # From here on the topic keeps what the query has not read.
@@ -294,7 +294,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if point.time_ms is not None:
             found = link(self._options).action("offsets-at", {"topic": topic, "time_ms": point.time_ms})
             return _offsets(found["offsets"])
-        given = (point.offsets or {}).get(topic, {})
+        words = {EARLIEST: there.first, LATEST: there.last}
+        asked = (point.offsets or {}).get(topic, {})
+        given = {number: words.get(offset, {}).get(number, offset) for number, offset in asked.items()}
         for number, offset in given.items():
             if not 0 <= offset <= there.last.get(number, -1):
                 allowed = {each: f"0 to {last}" for each, last in there.last.items()}
@@ -339,7 +341,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def subscribe(options: Options) -> None:
     """Create the subscription that a load names in each of its topics, so that they keep what it has not read."""
-    for topic in resolve(link(options), options.topics) if options.subscription else ():
+    for topic in topics_of(link(options), options) if options.subscription else ():
         _subscribe(options, topic, options.subscription or "", _first(options))
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -34,24 +35,31 @@ from pyspark.sql.types import (
 
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
+from wherry.spark import kafka_columns
 from wherry.spark.link import link
 from wherry.spark.options import Options
+from wherry.spark.write import routes
 from wherry.spark.write.reuse import report_reuse
 
 _TEXT, _INTEGER = (StringType,), (ShortType, IntegerType, LongType)
 _TIME = (TimestampType, TimestampNTZType, LongType)
 TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "id": _TEXT,
-    "key": _TEXT,
+    "key": (StringType, BinaryType),
     "priority": _INTEGER,
     "due": _TIME,
     "expires": _TIME,
-    "headers": (MapType,),
+    "headers": (MapType, ArrayType),
     "payload": (BinaryType, StringType),
-    "value": _TEXT,
+    "value": (StringType, BinaryType),
 }
-LEFT = frozenset({"topic", "partition", "offset", "published"})
+LEFT = frozenset({"topic", "partition", "offset", "published", "timestamp", "timestampType"})
 """Columns of a read that a write ignores, so that rows can be written as they were read."""
+
+ROUTES: dict[str, tuple[type[DataType], ...]] = {"topic": _TEXT, "partition": _INTEGER}
+"""Columns that say where a row goes."""
+ANY = "*"
+"""What stands for a topic in the key of a commit, where the rows name their topics."""
 
 FULL = ("bytes of open stages is full", "open stages is full")
 """How the texts of limits begin that have room again when other clients commit."""
@@ -90,11 +98,35 @@ def columns(schema: StructType) -> list[str]:
     return wanted
 
 
+def _routes(options: Options, schema: StructType) -> list[str]:
+    """Return the columns that say where each row goes: a topic where no option names one, and a partition.
+
+    Rows with an offset were read from a topic, and their partition is that of the place where they were.
+    """
+    found = [] if options.topics else ["topic"]
+    if "topic" in found and "topic" not in schema.names:
+        raise InvalidInput("topic", None, "the option topic, or a column topic in the rows")
+    if "partition" in schema.names and "offset" not in schema.names:
+        found.append("partition")
+    for name in found:
+        if not isinstance(schema[name].dataType, ROUTES[name]):
+            given = f"{name} {schema[name].dataType.simpleString()}"
+            raise InvalidInput("column", given, " or ".join(kind.typeName() for kind in ROUTES[name]))
+    return found
+
+
 def publishable(batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """Return a batch with the columns of a message."""
+    """Return a batch with the columns of a message, and those that say where it goes."""
     arrays = {("payload" if name == "value" else name): batch.column(name) for name in wanted}
     if pa.types.is_string(arrays["payload"].type):
         arrays["payload"] = arrays["payload"].cast(pa.binary())
+    if "key" in arrays and pa.types.is_binary(arrays["key"].type):
+        try:
+            arrays["key"] = arrays["key"].cast(pa.string())
+        except pa.ArrowInvalid:
+            raise InvalidInput("key", None, "keys that are UTF-8 text") from None
+    if "headers" in arrays and pa.types.is_list(arrays["headers"].type):
+        arrays["headers"] = kafka_columns.mapped(arrays["headers"])
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
@@ -125,8 +157,9 @@ class _StagingWriter:
     """What batch and stream writers share."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options, self._topic = options, options.one_topic()
-        self._columns = columns(schema)
+        self._options, self._routes = options, _routes(options, schema)
+        self._topic = options.one_topic() if "topic" not in self._routes else None
+        self._columns = [*columns(schema), *self._routes]
 
     def _stage(
         self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch], *, counted: bool = False
@@ -154,7 +187,10 @@ class _StagingWriter:
     def _put(self, stage: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
         broker = link(self._options)
         try:
-            return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
+            if not self._routes:
+                return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
+            found = routes.puts(batches, self._topic)
+            return sum(broker.put({**to, "stage": stage}, parts[0].schema, iter(parts)) for to, parts in found)
         except BaseException:
             with suppress(WherryError):  # the stage would expire by itself
                 broker._replace(retry_s=0).action("abort", {"key": stage})
@@ -175,6 +211,8 @@ class _StagingWriter:
 
     def _check_placed(self, key: str, placed: Sequence[tuple[str, int, int, int]]) -> None:
         """Raise if another topic was committed under the key: this write would do nothing, and its rows be lost."""
+        if self._topic is None:  # the rows say where they go
+            return
         for topic in {topic for topic, *_ in placed} - {self._topic, ""}:  # empty: the topic was deleted
             raise AlreadyExists(
                 "commit key", key, f"it was committed to topic {topic!r}, now it is for {self._topic!r}"
@@ -192,7 +230,7 @@ class BatchWriter(_StagingWriter, DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._given = options.commit_key
-        topic = self._topic.replace("%", "%25").replace("/", "%2F")
+        topic = (self._topic or ANY).replace("%", "%25").replace("/", "%2F")
         self._key = (
             f"spark/key/{topic}/{options.commit_key}" if options.commit_key else f"spark/{secrets.token_hex(16)}"
         )
