@@ -18,9 +18,12 @@ from wherry.cli import frame
 from wherry.cli.commands.pipeline import archive as pipeline_archive
 from wherry.cli.frame import CommandGroup
 from wherry.spark.pipelines.run import session as run_session
+from wherry.spark.pipelines.run.address import BrokerAddress
+from wherry.spark.pipelines.run.run import Pipeline
+from wherry.spark.pipelines.run.spec import read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```(sh|python|toml)\n(.*?)```", PAGE, re.DOTALL)
 LAKE = "s3://lake/wherry"
 
 
@@ -58,9 +61,14 @@ def test_the_commands_work_in_their_order(spark, wherry, tmp_path, monkeypatch):
             code = block.replace(LAKE, str(tmp_path / "lake")).replace("grpc://127.0.0.1:7072", own.url)
             if kind == "python" and "cluster" not in code:
                 exec(compile(code.replace("session()", "spark"), "docs/pipelines.md", "exec"), {"spark": spark})
+            if kind == "toml":
+                Path("shop.toml").write_text(code)
+                ends = Pipeline(spark, read(Path("shop.toml")), BrokerAddress(own.url), once=True).run(lambda _: None)
+                assert [each.state for each in ends] == ["done"] * 3, ends
             lines = code.splitlines() if kind == "sh" else []
             done += [wherry(own, shlex.split(line)[1:]) for line in lines]
         assert len(own.rows("orders")) == 1, "read, and still there"
         assert own.payloads("orders-again") == own.payloads("orders")
         assert sorted(own.payloads("reminders")) == [b"hello", b"you"]
+        assert len(own.payloads("orders.large")) == 1
     assert len(done) == 8

@@ -32,7 +32,7 @@ def test_a_batch_of_the_log_is_cast_to_exactly_the_schema_of_spark():
 
 def test_some_columns_in_another_order():
     schema = StructType([MESSAGES["payload"], MESSAGES["topic"], MESSAGES["offset"]])
-    assert columns(checked(schema, PLAIN)) == ["offset", "payload"]
+    assert columns(checked(schema, PLAIN), PLAIN) == ["offset", "payload"]
     made = Caster(schema, {"topic": "t", "partition": 0}).cast(rows(2))
     assert made.to_pydict() == {"payload": [b"p"] * 2, "topic": ["t"] * 2, "offset": [0, 1]}
 
@@ -88,4 +88,4 @@ def test_a_list_of_columns_is_a_struct(ddl, kind):
 
 
 def test_decoding_reads_the_payload_whether_it_is_wanted_or_not():
-    assert columns(StructType([StructField("value", StringType())])) == ["offset", "payload"]
+    assert columns(StructType([StructField("value", StringType())]), PLAIN) == ["offset", "payload"]

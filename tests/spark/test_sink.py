@@ -4,11 +4,11 @@ from itertools import islice
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import BinaryType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
 from tests.spark import faulty
-from wherry.model.errors import InvalidInput, LimitReached, WherryError
+from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
 from wherry.spark.options import parse
 from wherry.spark.write.sink import BatchWriter, columns, publishable
 
@@ -188,6 +188,66 @@ def test_a_job_that_fails_leaves_nothing_and_one_with_a_key_writes_once(queries,
         assert len(broker.payloads(topic)) == 100
     queries.save(rows, topic)
     assert len(broker.payloads(topic)) == 200
+
+
+def numbers(queries, count):
+    return queries.spark.range(0, count, numPartitions=2).selectExpr("cast(id AS string) AS value")
+
+
+def test_a_commit_key_of_another_job_is_an_error_that_names_what_was_written(queries, broker):
+    topic = broker.create()
+    queries.save(numbers(queries, 100), topic, commitKey="nightly")
+    said = rf"commit key 'nightly'.* 100 rows .* to '{topic}' partition 0 from offset 0 at 20\d\d-.* this job has 70"
+    with pytest.raises(PySparkException, match=said):
+        queries.save(numbers(queries, 70), topic, commitKey="nightly")
+    assert len(broker.payloads(topic)) == 100
+    queries.save(numbers(queries, 0), topic, commitKey="nightly")
+
+
+def test_the_same_job_again_is_a_warning_and_writes_nothing(broker, writer, caplog):
+    topic = broker.create()
+    sink = writer(topic, commitKey="nightly")
+    sink.commit([sink._stage(sink._key, "0/0", batches(b"a", b"b"), counted=True)])
+    assert caplog.text == ""
+    again = writer(topic, commitKey="nightly")
+    again.commit([again._stage(again._key, f"0/{n}", batches(b"a"), counted=True) for n in range(2)])
+    assert "commit key 'nightly' was used before: 2 rows were written" in caplog.text
+    assert broker.payloads(topic) == [b"a", b"b"]
+
+
+def test_a_commit_whose_messages_were_settled_has_no_time(broker, writer):
+    topic = broker.create()
+    broker.link.action("subscribe", {"topic": topic, "name": "s"})
+    sink = writer(topic, commitKey="k")
+    sink.commit([sink._stage(sink._key, "0/0", batches(b"a"), counted=True)])
+    broker.link.action("advance", {"topic": topic, "subscription": "s", "offsets": {"0": 1}})
+    with pytest.raises(AlreadyExists, match=r"1 rows were written under it to '[^']*' partition 0 from offset 0; this"):
+        sink.commit([sink._stage(sink._key, "0/1", batches(b"a", b"b"), counted=True)])
+
+
+def test_a_micro_batch_again_is_silent_and_a_key_without_its_number_is_not(queries, broker):
+    """Run `foreachBatch` with the last commit of the checkpoint forgotten, as after a driver that died."""
+    here, there = broker.create(), broker.create()
+
+    def write(key):
+        def each(rows, number):
+            queries.save(rows.select("payload"), there, commitKey=key.format(number=number))
+
+        writer = queries.follow(here, subscription="").writeStream.foreachBatch(each)
+        writer = writer.option("checkpointLocation", str(queries.checkpoint(key))).trigger(availableNow=True)
+        query = writer.start()
+        assert query.awaitTermination(120)
+
+    broker.publish(here, [b"a", b"b"])
+    write("batch {number}")
+    queries.forget_commit("batch {number}")
+    write("batch {number}")
+    assert broker.payloads(there) == [b"a", b"b"]
+    write("same")
+    assert len(broker.payloads(there)) == 4
+    broker.publish(here, [b"c"])
+    with pytest.raises(StreamingQueryException, match=r"commit key 'same'.*2 rows"):
+        write("same")
 
 
 def test_a_log_is_only_added_to(queries, broker):

@@ -1,30 +1,50 @@
-"""docs/spark.md: its examples run as printed, and it names what there is."""
+"""docs/spark.md: its blocks run in their order on a fresh broker, as printed, and it names what there is."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.spark.brokers import broker as started
 from wherry.spark.options import KNOWN
 from wherry.spark.schema import MESSAGES, TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 NAMED = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
 
 
-def test_every_example_runs(spark, broker, tmp_path, capfd):
-    name = broker.create(name="orders")
-    broker.publish(name, [b'{"id": 1, "city": "Oslo", "amount": 5}', b"{broken"], key=["a", "b"])
-    assert len(BLOCKS) == 5
-    for block in BLOCKS:
-        # Spark takes relative paths and variables from where its Java was started; the topic is of this test.
-        code = block.replace('"topic", "orders"', f'"topic", "{name}"').replace('"orders.', f'"{tmp_path}/orders.')
-        code = code.replace('.format("wherry")', f'.format("wherry").option("url", "{broker.url}")')
-        exec(compile(code.replace("session()", "spark"), "docs/spark.md", "exec"), {"spark": spark})
-    assert len(broker.payloads(name)) == 1_000, "the stream has read the first two"
-    assert spark.read.parquet(f"{tmp_path}/orders.parquet").count() == 2
+def test_every_block_runs_in_its_order_on_a_fresh_broker(spark, tmp_path, capfd):
+    with started(tmp_path) as own:
+        try:
+            ran = [_run(kind, block, spark, own, tmp_path) for kind, block in BLOCKS]
+        finally:
+            spark.sql("DROP TABLE IF EXISTS lasting")
+            spark.catalog.dropTempView("orders")
+        assert ran.count("python") == len(BLOCKS) - ran.count("sh") - ran.count("sql") == 5
+        assert len(own.payloads("orders")) == 1_002, "one by the command, one by SQL, 1,000 by the write"
+        assert spark.read.parquet(f"{tmp_path}/orders.parquet").count() == 2
     assert "Oslo" in capfd.readouterr().out
+
+
+def _run(kind, block, spark, own, folder):
+    """Run a block; what differs from the page is where the broker is, and relative paths, which Spark's Java has."""
+    if kind == "sh":
+        for line in block.splitlines():
+            command = [sys.executable, "-m", "wherry", "--url", own.http, *shlex.split(line)[1:]]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, (line, done.stdout + done.stderr)
+    elif kind == "sql":
+        for statement in filter(str.strip, block.replace("OPTIONS (", f"OPTIONS (url '{own.url}', ").split(";\n")):
+            spark.sql(statement).collect()
+    else:
+        code = block.replace("session()", "spark").replace('"orders.', f'"{folder}/orders.')
+        code = code.replace('.format("wherry")', f'.format("wherry").option("url", "{own.url}")')
+        exec(compile(code, "docs/spark.md", "exec"), {"spark": spark})
+    return kind
 
 
 @pytest.mark.parametrize("name", sorted({name for row in NAMED for name in re.findall(r"\w+", row)}))

@@ -13,6 +13,10 @@ from wherry.model.errors import InvalidInput
 
 ALLOWED = "an Avro schema as JSON"
 
+MAGIC = b"\0"
+FRAME_BYTES = 5
+"""The length of a frame of Confluent's serializers: the zero byte, and the id of the writer's schema."""
+
 _PLAIN: dict[str, type[spark.DataType]] = {
     "null": spark.NullType,
     "boolean": spark.BooleanType,
@@ -95,21 +99,70 @@ def _spark_type(schema: Any) -> spark.DataType:  # noqa: PLR0911 - a table of ki
 
 def reader(text: str) -> Callable[[bytes], Any]:
     """Return a function that reads one payload and raises if the payload does not fit the schema."""
+    fastavro, schema = _fastavro(), _checked("payloadSchema", text)
+
+    def read(payload: bytes) -> Any:
+        try:
+            return _whole(fastavro, payload, 0, schema, None)
+        except Exception as fault:
+            if payload[:1] == MAGIC and len(payload) >= FRAME_BYTES:
+                hint = f"it begins like one of schema id {_id(payload)} of a registry: payload=confluent reads these"
+                raise ValueError(f"{fault}; {hint}") from None
+            raise
+
+    return read
+
+
+def framed_reader(text: str, writers: str) -> Callable[[bytes], Any]:
+    """Return a function that reads one payload behind the id of the schema that it was written with.
+
+    This is the frame of Confluent's serializers: a zero byte, four bytes of the id, and the value. `writers` is a JSON
+    object of schemas by id; values are read as the schema `text`, by Avro's rules for older and newer writers.
+    """
+    fastavro, wanted = _fastavro(), _checked("payloadSchema", text)
+    try:
+        given = msgspec.json.decode(writers, type=dict[int, Any])
+    except msgspec.MsgspecError:
+        raise InvalidInput("writerSchemas", writers, 'Avro schemas by their ids, as {"7": {…}}') from None
+    schemas = {number: _checked("writerSchemas", msgspec.json.encode(each).decode()) for number, each in given.items()}
+
+    def read(payload: bytes) -> Any:
+        if payload[:1] != MAGIC or len(payload) < FRAME_BYTES:
+            raise ValueError("no frame: a zero byte and four bytes of a schema id are expected before the value")
+        number = _id(payload)
+        if number not in schemas:
+            raise ValueError(f"schema id {number} is not in writerSchemas, which has {sorted(schemas)}")
+        return _whole(fastavro, payload, FRAME_BYTES, schemas[number], wanted)
+
+    return read
+
+
+def _id(payload: bytes) -> int:
+    return int.from_bytes(payload[1:FRAME_BYTES], "big")
+
+
+def _whole(fastavro: Any, payload: bytes, at: int, writer: Any, wanted: Any) -> Any:
+    """Return the value of a payload from a place on, and raise if there are bytes left over."""
+    stream = io.BytesIO(payload)
+    stream.seek(at)
+    value = fastavro.schemaless_reader(stream, writer, wanted)
+    left = len(payload) - stream.tell()
+    if left:
+        raise ValueError(f"{left} bytes are left over")
+    return value
+
+
+def _fastavro() -> Any:
     try:
         import fastavro  # noqa: PLC0415 - an extra, which only reads of Avro need
     except ImportError:
         raise InvalidInput("payload", "avro", "what is installed; pip install 'wherry[avro]' brings Avro") from None
+    return fastavro
+
+
+def _checked(field: str, text: str) -> Any:
+    fastavro = _fastavro()
     try:
-        schema = fastavro.parse_schema(_parsed(text))
+        return fastavro.parse_schema(_parsed(text))
     except (fastavro.schema.SchemaParseException, KeyError, TypeError) as fault:
-        raise InvalidInput("payloadSchema", text, f"{ALLOWED} ({fault})") from None
-
-    def read(payload: bytes) -> Any:
-        stream = io.BytesIO(payload)
-        value = fastavro.schemaless_reader(stream, schema, None)
-        left = len(payload) - stream.tell()
-        if left:
-            raise ValueError(f"{left} bytes are left over")
-        return value
-
-    return read
+        raise InvalidInput(field, text, f"{ALLOWED} ({fault})") from None

@@ -43,7 +43,9 @@ def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Col
     wanted = to_arrow_type(value, timezone="UTC")
     if options.payload == "text":
         return texts
-    if options.payload == "avro":
+    if options.payload == "confluent":
+        read = avro.framed_reader(options.payload_schema or "", options.writer_schemas or "")
+    elif options.payload == "avro":
         read = avro.reader(options.payload_schema or "")
     else:
         read = msgspec.json.Decoder(json_type(value)).decode

@@ -29,13 +29,17 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wherry"
 
 
+def worker_python(conf: Mapping[str, str]) -> str:
+    """Return the Python that the workers of a session run on."""
+    return conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", sys.executable))
+
+
 def home_for(master: str, conf: Mapping[str, str]) -> Path | None:
     """Return the home of links for a session; None if Spark should run from where it is installed, or was told to.
 
     Only on this machine, and only if the Python of the workers is this one: another may have no `pyspark` but the zip.
     """
-    python = conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", sys.executable))
-    if not master.startswith("local") or "SPARK_HOME" in os.environ or python != sys.executable:
+    if not master.startswith("local") or "SPARK_HOME" in os.environ or worker_python(conf) != sys.executable:
         return None
     return linked_home()
 

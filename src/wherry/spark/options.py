@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -12,16 +13,17 @@ import msgspec
 from wherry.model import check, limits
 from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
+from wherry.spark import kafka_options
 from wherry.spark.times import instant_ms
 
 URL = "grpc://127.0.0.1:7072"
 SCHEMES = ("grpc://", "grpc+tcp://", "grpc+tls://", "grpc+unix://")
 
 Table = Literal["messages", "dead", "subscriptions", "topics"]
-Payload = Literal["bytes", "text", "json", "avro"]
+Payload = Literal["bytes", "text", "json", "avro", "confluent"]
 Use = Literal["read", "readStream", "write", "writeStream"]
 TABLES: tuple[Table, ...] = ("messages", "dead", "subscriptions", "topics")
-PAYLOADS: tuple[Payload, ...] = ("bytes", "text", "json", "avro")
+PAYLOADS: tuple[Payload, ...] = ("bytes", "text", "json", "avro", "confluent")
 
 ROWS_PER_TASK = 500_000
 ROWS_PER_BATCH = 1_000_000
@@ -34,6 +36,8 @@ COUNT_MAX = 1 << 48
 RETRY_S = 30.0
 
 OFFSETS = 'earliest, latest, or JSON of offsets by topic and partition, as {"orders": {"0": 17}}'
+EARLIEST, LATEST = -2, -1
+"""Numbers that stand for words where offsets are given, as in Kafka."""
 
 T = TypeVar("T")
 
@@ -69,10 +73,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     local_files: bool = True
     payload: Payload = "bytes"
     payload_schema: str | None = None
+    writer_schemas: str | None = None
+    pattern: str | None = None
+    """A regular expression, of `subscribePattern`."""
+    like_kafka: bool = False
+    """Whether the load has the columns of Spark's Kafka source."""
+    kafka_headers: bool = False
     rows_per_batch: int = ROWS_PER_BATCH
     bytes_per_batch: int = BYTES_PER_BATCH
     subscription: str | None = None
     fail_on_data_loss: bool = True
+    due_only: bool = False
     retry_s: float = RETRY_S
     commit_key: str | None = None
     by: str = "spark"
@@ -91,6 +102,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def made_for(self, use: Use) -> Options:
         """Return the options; raise `InvalidInput` if one is set that this use would ignore."""
         allowed = ALLOWED.get((use, self.table), EVERYWHERE)
+        if self.like_kafka and use not in ("read", "readStream"):
+            raise InvalidInput("option subscribe", ",".join(self.topics), "topic: subscribe is for a read")
         for name in KNOWN:
             if name.lower() in self.given and name not in allowed:
                 raise InvalidInput(f"option {name}", use, f"for {use} of {self.table}: " + ", ".join(allowed))
@@ -104,8 +117,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
                     raise InvalidInput(f"{side}Offsets", topic, "topics of the load: " + ", ".join(topics))
 
 
+_DECODING = ("payload", "payloadSchema", "writerSchemas")
 EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
-_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payload", "payloadSchema")
+_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", *_DECODING, "dueOnly")
 _FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
@@ -143,7 +157,7 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
     names = [name.lower() for name in given]
     if not any(name.startswith(TABLE_OPTION) for name in names):
         return {}
-    known = {name.lower() for name in KNOWN} - {"apikey"}
+    known = {name.lower() for name in KNOWN} - {"apikey"} | kafka_options.NAMES
     return {name: given[name] for name in given if name.lower() in known}
 
 
@@ -157,13 +171,27 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
+def writable(kept: Mapping[str, str]) -> dict[str, str]:
+    """Return those options of a table that mean something to a write, as `INSERT INTO` does one.
+
+    Examples
+    --------
+    >>> writable({"topic": "orders", "payload": "json", "payloadSchema": "id LONG"})
+    {'topic': 'orders'}
+    """
+    known = {name.lower() for name in (*ALLOWED["write", "messages"], *ALLOWED["write", "dead"])}
+    return {name: value for name, value in kept.items() if name.lower() in known}
+
+
+def parse(given: Mapping[str, str], now_ms: int | None = None, *, is_write: bool = False) -> Options:
     """Return the options of a load or save; raise `InvalidInput` for the first that is wrong or unknown."""
-    allowed = {name.lower() for name in KNOWN} | SPARKS_OWN
+    asked = {name.lower() for name in given}
+    given = kafka_options.translated({name: given[name] for name in given if not name.lower().startswith(TABLE_OPTION)})
+    allowed = {name.lower() for name in KNOWN} | SPARKS_OWN | kafka_options.NAMES
     for name in given:
-        if name.lower().removeprefix(TABLE_OPTION) not in allowed:
+        if name.lower() not in allowed:
             raise InvalidInput(f"option {name}", given[name], "one of " + ", ".join(KNOWN))
-    texts = {name.lower(): value for name, value in given.items() if not name.lower().startswith(TABLE_OPTION)}
+    texts = {name.lower(): value for name, value in given.items()}
     read = _Reader(texts, int(time.time() * 1_000) if now_ms is None else now_ms)
     start, stop = read.point("starting", "earliest"), read.point("ending", "latest")
     options = Options(
@@ -179,29 +207,43 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         local_files=read.flag("localFiles", True),
         payload=read.word("payload", PAYLOADS),
         payload_schema=read.text("payloadSchema"),
+        writer_schemas=read.text("writerSchemas"),
+        pattern=read.expression("subscribePattern"),
+        like_kafka=not asked.isdisjoint(kafka_options.ROWS),
+        kafka_headers=read.flag("includeHeaders", False),
         rows_per_batch=read.count("maxRowsPerBatch", ROWS_PER_BATCH),
         bytes_per_batch=read.count("maxBytesPerBatch", BYTES_PER_BATCH),
         subscription=read.subscription(),
         fail_on_data_loss=read.flag("failOnDataLoss", True),
+        due_only=read.flag("dueOnly", False),
         retry_s=read.seconds("retrySeconds", RETRY_S),
         commit_key=read.text("commitKey"),
         by=read.text("by") or "spark",
         given=frozenset(texts),
     )
-    _agree(options)
+    _agree(options, is_write=is_write)
     return options
 
 
-def _agree(options: Options) -> None:
+def _agree(options: Options, *, is_write: bool) -> None:
     """Raise `InvalidInput` for options that contradict each other."""
-    if not options.topics and options.table == "messages":
+    if not options.topics and options.pattern is None and options.table == "messages" and not is_write:
         raise InvalidInput("topic", None, "the name of a topic, several with commas between, or a pattern with *")
     if options.table != "messages" and options.payload != "bytes":
         raise InvalidInput("payload", options.payload, "bytes, for a table other than messages")
-    if options.payload_schema is not None and options.payload not in ("json", "avro"):
-        raise InvalidInput("payloadSchema", options.payload_schema, "none, unless payload is json or avro")
-    if options.payload == "avro" and options.payload_schema is None:
-        raise InvalidInput("payloadSchema", None, "an Avro schema as JSON, since payload is avro")
+    if options.payload_schema is not None and options.payload not in ("json", "avro", "confluent"):
+        raise InvalidInput("payloadSchema", options.payload_schema, "none, unless payload is json, avro or confluent")
+    if options.payload in ("avro", "confluent") and options.payload_schema is None:
+        raise InvalidInput("payloadSchema", None, f"an Avro schema as JSON, since payload is {options.payload}")
+    if (options.writer_schemas is None) == (options.payload == "confluent"):
+        allowed = 'Avro schemas by their ids, as {"7": {…}}, if payload is confluent, and else none'
+        raise InvalidInput("writerSchemas", options.writer_schemas, allowed)
+    if options.like_kafka and (options.payload != "bytes" or options.table != "messages"):
+        raise InvalidInput("option subscribe", ",".join(options.topics), "topic, for decoded payloads and other tables")
+    if options.pattern is not None and options.topics:
+        raise InvalidInput("option subscribePattern", options.pattern, "one of subscribePattern, subscribe and topic")
+    if options.kafka_headers and not options.like_kafka:
+        raise InvalidInput("option includeHeaders", "true", "subscribe: other loads have the column headers anyway")
 
 
 class _Reader:
@@ -272,7 +314,22 @@ class _Reader:
         word = default if offsets is None else offsets.strip().lower()
         if word in ("earliest", "latest"):
             return LogPoint(word)  # type: ignore[arg-type]
-        return LogPoint(offsets=self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS))
+        found = self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS)
+        least = EARLIEST if side == "starting" else LATEST
+        for topic, given in found.items():
+            for number, offset in given.items():
+                if offset < least:
+                    allowed = "an offset, -1 for latest" + (" or -2 for earliest" if side == "starting" else "")
+                    raise InvalidInput(f"{side}Offsets", {topic: {number: offset}}, allowed)
+        return LogPoint(offsets=found)
+
+    def expression(self, name: str) -> str | None:
+        given = self.text(name)
+        try:
+            re.compile(given or "")
+        except re.error as fault:
+            raise InvalidInput(f"option {name}", given, f"a regular expression ({fault})") from None
+        return given
 
     def where(self) -> Where:
         keys = self.text("keys")

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import nulls
+from wherry.spark import kafka_columns
 from wherry.spark.avro import spark_type
 from wherry.spark.options import Options
 
@@ -79,14 +80,19 @@ _OPTIONS = "options of wherry: "
 _COLUMN_LIST = re.compile(r"\s*(`[^`]+`|\w+)\s*[:\s]\s*\w")
 
 
+def columns_of(options: Options) -> StructType:
+    """Return the columns of a load without those that decoding adds."""
+    return kafka_columns.columns(headers=options.kafka_headers) if options.like_kafka else TABLES[options.table]
+
+
 def schema_of(options: Options) -> StructType | str:
     """Return the columns of a load that names none."""
-    columns = TABLES[options.table]
+    columns = columns_of(options)
     if options.payload == "bytes":
         return columns
     if options.payload == "text":
         return StructType([*columns.fields, StructField("value", TEXT), StructField("error", TEXT)])
-    if options.payload == "avro":
+    if options.payload in ("avro", "confluent"):
         value = spark_type(options.payload_schema or "")
         return StructType([*columns.fields, StructField("value", value), StructField("error", TEXT)])
     if options.payload_schema is None:
@@ -120,6 +126,13 @@ def remembered(schema: StructType) -> dict[str, str]:
     return {}
 
 
+def as_written(schema: StructType) -> StructType:
+    """Return the columns of a write; in a table of decoded payloads, those that decoding adds are not written."""
+    if remembered(schema).get("payload", "bytes") == "bytes":
+        return schema
+    return StructType([field for field in schema if field.name not in DECODED])
+
+
 def value_type(ddl: str) -> str:
     """Return a type in Spark's notation: a list of columns becomes a struct.
 
@@ -135,7 +148,7 @@ def value_type(ddl: str) -> str:
 
 def checked(schema: StructType, options: Options) -> StructType:
     """Return the schema of a load if it has known columns with their types, in any order; raise otherwise."""
-    known = {field.name: field.dataType for field in TABLES[options.table]}
+    known = {field.name: field.dataType for field in columns_of(options)}
     if options.payload != "bytes":
         known |= {"value": value_of(schema, options), "error": TEXT}
     if options.payload == "json" and "error" in schema.names and "value" not in schema.names:
@@ -155,7 +168,7 @@ def checked(schema: StructType, options: Options) -> StructType:
 
 def value_of(schema: StructType, options: Options) -> DataType:
     """Return the type of decoded values: JSON has the type in the schema, Avro that of its own schema, text is text."""
-    if options.payload == "avro":
+    if options.payload in ("avro", "confluent"):
         return spark_type(options.payload_schema or "")
     if options.payload == "json" and "value" in schema.names:
         return schema["value"].dataType

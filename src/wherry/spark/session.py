@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.home import home_for
+from wherry.spark.home import home_for, worker_python
 from wherry.spark.java import JAVA_MIN, java_home
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ LOCAL = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 """For `local[…]`, where checkpoints are on a local disk."""
+DAEMON = {"spark.python.daemon.module": "wherry.spark.worker_daemon"}
+"""For `local[…]`, if workers run on this Python, which has Wherry."""
 
 
 def settings(master: str, memory: str) -> dict[str, str]:
@@ -77,7 +79,7 @@ def session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra and slow to import; `java_home` does not need it
 
-    chosen = {**settings(master, memory), **(conf or {})}
+    chosen = {**settings(master, memory), **_quiet(master, conf or {}), **(conf or {})}
     if master.startswith("sc://"):
         _check_connect(master)
         return _configured(SparkSession.builder.appName(name).remote(master), chosen).getOrCreate()
@@ -112,6 +114,11 @@ def steady(spark: SparkSession, source: str = "wherry") -> None:
             variables.putIfAbsent(name, "")
     except Exception:  # another version of Spark: streams work, unless several start at the same moment
         _log.warning("streams of %s should not be started at the same moment here", source, exc_info=True)
+
+
+def _quiet(master: str, conf: dict[str, str]) -> dict[str, str]:
+    """Return the setting of quiet workers, where they run on this machine and on this Python."""
+    return DAEMON if master.startswith("local") and worker_python(conf) == sys.executable else {}
 
 
 def _check_connect(master: str) -> None:

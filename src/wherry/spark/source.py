@@ -12,10 +12,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.options import Options, of_table, parse
+from wherry.spark.options import Options, of_table, parse, writable
 from wherry.spark.read.batch import BatchReader, TableReader
 from wherry.spark.read.stream import StreamReader
-from wherry.spark.schema import remembered, remembering, schema_of
+from wherry.spark.schema import as_written, remembered, remembering, schema_of
 from wherry.spark.write.redrive import RedriveWriter
 from wherry.spark.write.sink import BatchWriter, StreamWriter
 
@@ -47,7 +47,9 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = self._writable(schema, overwrite).made_for("write")
-        return RedriveWriter(options, schema) if options.table == "dead" else BatchWriter(options, schema)
+        if options.table == "dead":
+            return RedriveWriter(options, schema)
+        return BatchWriter(options, as_written(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         options = self._writable(schema, overwrite)
@@ -55,15 +57,18 @@ class DefaultSource(DataSource):
             raise InvalidInput("table", "dead", "messages: dead letters are sent back by a batch write")
         return StreamWriter(options.made_for("writeStream"), schema)
 
-    def _parsed(self, schema: StructType | None = None) -> Options:
+    def _parsed(self, schema: StructType | None = None, *, is_write: bool = False) -> Options:
         """Return the options of the load or save, together with those of its table."""
-        given = {**({} if schema is None else remembered(schema)), **self.options}
+        kept = {} if schema is None else remembered(schema)
+        if is_write:
+            kept = writable(kept)
+        given = {**kept, **self.options}
         if schema is not None and not given:
             raise InvalidInput("options", None, NO_OPTIONS)
-        return parse(given)
+        return parse(given, is_write=is_write)
 
     def _writable(self, schema: StructType, overwrite: bool) -> Options:
-        options = self._parsed(schema)
+        options = self._parsed(schema, is_write=True)
         if overwrite:
             raise InvalidInput("mode", "overwrite", "append: a log is only added to")
         if options.table not in ("messages", "dead"):

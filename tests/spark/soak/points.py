@@ -99,8 +99,9 @@ class PointsSource(DefaultSource):
     def name(cls) -> str:
         return "points"
 
-    def _parsed(self, schema: StructType | None = None) -> Options:
-        return parse({name: value for name, value in self.options.items() if name.lower() != OPTION})
+    def _parsed(self, schema: StructType | None = None, *, is_write: bool = False) -> Options:
+        given = {name: value for name, value in self.options.items() if name.lower() != OPTION}
+        return parse(given, is_write=is_write)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return PointsReader(self.options[OPTION], self._parsed(), schema)

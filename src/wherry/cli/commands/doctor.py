@@ -224,6 +224,8 @@ def spark() -> Iterator[Finding]:
 
     number, found = _version("pyspark"), find_java()
     yield Finding("spark", "ok", f"pyspark {number}" if number else "not installed: pip install 'wherry[spark]'")
+    if number is not None and _version("protobuf") is None:
+        yield Finding("protobuf", "ok", "not installed; only transformWithState needs it: pip install protobuf")
     if found is not None:
         place = "on the path" if found.source == "path" else f"by {found.source}"
         yield Finding("java", "ok", f"{found.version} in {found.home} ({place}): Spark takes this one")

@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from wherry.spark.link import FlightLink, link
-from wherry.spark.options import Options
+from wherry.spark.options import EARLIEST, LATEST, LogPoint, Options
 from wherry.spark.read import reading
+from wherry.spark.read.due import DueBetween, now_ms
 from wherry.spark.read.reading import ReadTask
-from wherry.spark.read.topics import resolve
+from wherry.spark.read.topics import resolve, topics_of
 from wherry.spark.schema import checked
 
 
@@ -26,22 +27,33 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options, broker = self._options, link(self._options)
         tasks: list[InputPartition] = []
-        topics = resolve(broker, options.topics)
+        due = DueBetween(until_ms=now_ms()) if options.due_only else None
+        topics = topics_of(broker, options)
         options.check_points(topics)
         for topic in topics:
-            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss)
-            range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
+            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss, timed=options.due_only)
+            range_ = {"start": _point(broker, topic, options.start), "stop": _point(broker, topic, options.stop)}
             command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}
             tickets = broker.parts(command)
             if options.fail_on_data_loss and _is_queue(broker, topic):
                 tickets = [_lenient(ticket) for ticket in tickets]
-            tasks += [ReadTask(ticket) for ticket in tickets]
+            tasks += [ReadTask(ticket, due) for ticket in tickets]
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadTask):  # Spark sends a partition of its own if the reader returned none
             return iter(())
         return reading.read(self._options, self._schema, partition)
+
+
+def _point(broker: FlightLink, topic: str, point: LogPoint) -> object:
+    """Return a point of a topic for Flight, with an offset in the place of -1 and -2, Kafka's numbers for words."""
+    given = (point.offsets or {}).get(topic, {})
+    if not any(offset < 0 for offset in given.values()):
+        return point.of(topic)
+    there = broker.action("extents", {"topic": topic})
+    words = {EARLIEST: there["start"], LATEST: there["stop"]}
+    return {"offsets": {str(n): words.get(offset, {}).get(str(n), offset) for n, offset in given.items()}}
 
 
 def _is_queue(broker: FlightLink, topic: str) -> bool:

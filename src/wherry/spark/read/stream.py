@@ -26,17 +26,20 @@ from pyspark.sql.types import StructType
 
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound
 from wherry.spark.link import link
-from wherry.spark.options import COUNT_MAX, Options
+from wherry.spark.options import COUNT_MAX, EARLIEST, LATEST, Options
 from wherry.spark.read import reading
+from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
+    DUE_VERSION,
     VERSION,
     Mark,
+    PartitionRange,
     Positions,
     mark_of,
     ranges,
 )
 from wherry.spark.read.reading import ReadTask
-from wherry.spark.read.topics import resolve
+from wherry.spark.read.topics import topics_of
 from wherry.spark.schema import checked
 
 WAIT_MS = 100
@@ -63,11 +66,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a run with the trigger `availableNow` ends."""
         self._advanced_to: Positions = {}
         """The positions that the subscription was last advanced to."""
+        self._waiting = NotDueYet(link(options), options.where)
+        self._now_ms: int | None = None
+        """The time of a run with the trigger `availableNow`: what is due later is left to the next run."""
 
     # ------------------------------------------------------------------------------------------ called on the driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
-        options, topics = self._options, resolve(link(self._options), self._options.topics)
+        options, topics = self._options, topics_of(link(self._options), self._options)
         options.check_points(topics)
         if options.fail_on_data_loss and options.start.word == "earliest":
             for topic in topics:
@@ -96,13 +102,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not read:
             return
         number, first = max(there["start"].items(), key=lambda each: each[1])
-        fault = HistoryLost(topic, int(number), 0, first)
-        fault.args = (
+        raise _lost(
+            HistoryLost(topic, int(number), 0, first),
             f"subscription {name!r} has read {read} messages of {topic!r} before, and the topic, a queue, let go of"
             " what was read: a query with a new checkpoint would not see it again. Read it from an archive, or set"
             " failOnDataLoss to false to go on with what is left",
         )
-        raise fault
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = mark_of(start)
@@ -111,25 +116,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not begin.initial:
             self._advance_all(begin, known)
         found = self._reach(known, limit, wait=not begin.initial)
+        due = self._due(begin, known, found)
         made = Mark(
-            version=VERSION,
+            version=VERSION if due.until_ms is None else DUE_VERSION,
             positions=found,
             subscription=begin.subscription,
             origin=known if begin.initial or known != begin.positions else None,
             incarnations={topic: here.incarnation for topic, here in there.items()},
+            due_ms=due.until_ms,
+            waiting=due.waiting,
+            released=due.released,
         )
-        is_same = found == begin.positions and not _made_anew(begin, there)
+        is_same = found == begin.positions and not due.released and not _made_anew(begin, there)
         return start if is_same and not begin.initial else made.json()
+
+    def _due(self, begin: Mark, known: Positions, found: Positions) -> DuePlan:
+        """Return what the option `dueOnly` means for the next micro-batch."""
+        if not self._options.due_only and not begin.waiting:
+            return DuePlan(None, {}, {})
+        now = now_ms() if self._now_ms is None else self._now_ms
+        self._waiting.remember(begin)
+        for topic in begin.waiting:
+            if known.get(topic) != begin.positions.get(topic):
+                self._waiting.forget(topic)
+        return self._waiting.plan(known, found, max(now, begin.due_ms or 0) if self._options.due_only else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.rows_per_batch)  # bytes are limited too, but Spark has no `ReadLimit` for both
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        topics = resolve(link(self._options), self._options.topics)
+        topics = topics_of(link(self._options), self._options)
         self._target = {topic: self._extents(topic).last for topic in topics}
+        self._now_ms = now_ms()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        topics = resolve(link(self._options), self._options.topics)
+        topics = topics_of(link(self._options), self._options)
         try:
             return Mark(version=VERSION, positions={topic: self._extents(topic).last for topic in topics}).json()
         except NotFound:  # this offset is only displayed; a read of the missing topic raises
@@ -143,14 +164,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = self._gone(stop)
         if stop.subscription:
             self._follow(begin, known, stop, gone)
-        tasks: list[InputPartition] = []
-        for each in ranges(known, stop.positions, self._options.rows_per_task):
-            if each.topic not in gone:
-                strict = self._is_strict(begin, each.topic)
-                ticket = reading.ask(self._options, self._schema, each.topic, strict=strict)
-                ticket |= {"partition": each.partition, "start": each.start, "stop": each.stop}
-                tasks.append(ReadTask(msgspec.json.encode(ticket)))
-        return tasks
+        rows, until = self._options.rows_per_task, stop.due_ms
+        new = None if until is None else DueBetween(until_ms=until)
+        again = DueBetween(after_ms=begin.due_ms, until_ms=until)
+        first = {topic: {number: each[0] for number, each in found.items()} for topic, found in stop.released.items()}
+        last = {topic: {number: each[1] for number, each in found.items()} for topic, found in stop.released.items()}
+        found = [(each, new) for each in ranges(known, stop.positions, rows)]
+        found += [(each, again) for each in ranges(first, last, rows)]
+        return [self._task(begin, each, due) for each, due in found if each.topic not in gone]
+
+    def _task(self, begin: Mark, part: PartitionRange, due: DueBetween | None) -> ReadTask:
+        strict = self._is_strict(begin, part.topic)
+        ticket = reading.ask(self._options, self._schema, part.topic, strict=strict, timed=due is not None)
+        ticket |= {"partition": part.partition, "start": part.start, "stop": part.stop}
+        return ReadTask(msgspec.json.encode(ticket), due)
 
     def _is_strict(self, begin: Mark, topic: str) -> bool:
         """Return whether a message that is gone counts as data loss.
@@ -204,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is still read, since its subscription still holds its messages.
         """
         found = {}
-        for topic in dict.fromkeys((*begin.positions, *resolve(link(self._options), self._options.topics))):
+        for topic in dict.fromkeys((*begin.positions, *topics_of(link(self._options), self._options))):
             try:
                 if topic not in begin.positions and begin.subscription and not begin.initial:
                     # From here on the topic keeps what the query has not read.
@@ -228,7 +255,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(offsets)
         if self._options.fail_on_data_loss:
             number = next(iter(beyond or offsets), 0)
-            raise HistoryLost(topic, number, offsets.get(number, 0), there.first.get(number, 0))
+            raise _anew(topic, number, offsets.get(number, 0), there.first.get(number, 0))
         return there.first
 
     def _gone(self, stop: Mark) -> set[str]:
@@ -236,18 +263,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         With `failOnDataLoss` raise instead, since the messages of the micro-batch are gone.
         """
-        gone = set()
+        gone: dict[str, str] = {}
         for topic in stop.positions:
             try:
                 if _made_anew(stop, {topic: self._extents(topic)}):
-                    gone.add(topic)
+                    gone[topic] = "deleted and created again"
             except NotFound:
-                gone.add(topic)
+                gone[topic] = "deleted"
         if gone and self._options.fail_on_data_loss:
             topic = min(gone)
             number, offset = next(iter(stop.positions[topic].items()), (0, 0))
-            raise HistoryLost(topic, number, offset, 0)
-        return gone
+            raise _anew(topic, number, offset, 0, gone[topic])
+        return set(gone)
 
     def _kept(self, start: Positions) -> Positions:
         """Return the positions, moved to the first message that is left where earlier ones are gone."""
@@ -267,7 +294,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if point.time_ms is not None:
             found = link(self._options).action("offsets-at", {"topic": topic, "time_ms": point.time_ms})
             return _offsets(found["offsets"])
-        given = (point.offsets or {}).get(topic, {})
+        words = {EARLIEST: there.first, LATEST: there.last}
+        asked = (point.offsets or {}).get(topic, {})
+        given = {number: words.get(offset, {}).get(number, offset) for number, offset in asked.items()}
         for number, offset in given.items():
             if not 0 <= offset <= there.last.get(number, -1):
                 allowed = {each: f"0 to {last}" for each, last in there.last.items()}
@@ -281,9 +310,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance_all(self, begin: Mark, known: Positions) -> None:
         """Advance the subscription to the start of the next micro-batch, except of a topic that was created again."""
         for topic, offsets in begin.positions.items() if begin.subscription else ():
-            if known.get(topic) == offsets != self._advanced_to.get(topic):
-                self._advance(begin, topic, offsets)
-                self._advanced_to[topic] = offsets
+            done = begin.settled(topic, offsets)
+            if known.get(topic) == offsets and done != self._advanced_to.get(topic):
+                self._advance(begin, topic, done)
+                self._advanced_to[topic] = done
 
     def _follow(self, begin: Mark, known: Positions, stop: Mark, gone: Iterable[str]) -> None:
         """Create the subscription of topics that the query begins to read, and advance it to their first positions."""
@@ -291,7 +321,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stop.origin is not None and topic not in gone:
                 start = _first(self._options) if topic in begin.positions else "earliest"
                 self._subscribe(topic, stop.subscription, start)
-                self._advance(stop, topic, known.get(topic, {}))
+                offsets = known.get(topic, {})
+                same = begin.positions.get(topic) == offsets
+                self._advance(stop, topic, begin.settled(topic, offsets) if same else offsets)
 
     def _subscribe(self, topic: str, name: str, start: str) -> None:
         _subscribe(self._options, topic, name, start)
@@ -309,7 +341,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def subscribe(options: Options) -> None:
     """Create the subscription that a load names in each of its topics, so that they keep what it has not read."""
-    for topic in resolve(link(options), options.topics) if options.subscription else ():
+    for topic in topics_of(link(options), options) if options.subscription else ():
         _subscribe(options, topic, options.subscription or "", _first(options))
 
 
@@ -327,6 +359,22 @@ def _subscribe(options: Options, topic: str, name: str, start: str) -> None:
 def _made_anew(mark: Mark, there: dict[str, There]) -> bool:
     """Return whether a topic is not the one that the positions belong to; old checkpoints do not hold that."""
     return any(mark.incarnations.get(topic, found.incarnation) != found.incarnation for topic, found in there.items())
+
+
+def _anew(topic: str, number: int, offset: int, first: int, what: str = "deleted and created again") -> HistoryLost:
+    """Return the error of a query whose topic is not the one that it has read so far."""
+    return _lost(
+        HistoryLost(topic, number, offset, first),
+        f"topic {topic!r} was {what} since this query read it: its messages up to offset {offset} of partition {number}"
+        " are gone with it. Start the query with a new checkpoint, or set failOnDataLoss to false to read the topic"
+        " that has the name now from its beginning",
+    )
+
+
+def _lost(fault: HistoryLost, why: str) -> HistoryLost:
+    """Return the error with another text: these messages were not deleted by age, size or settling alone."""
+    fault.args = (why,)
+    return fault
 
 
 def _offsets(given: dict[str, int]) -> dict[int, int]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from wherry.spark.link import FlightLink
-from wherry.spark.options import is_pattern
+from wherry.spark.options import Options, is_pattern
+
+
+def topics_of(link: FlightLink, options: Options) -> list[str]:
+    """Return the names of the topics of a load, as of now."""
+    if options.pattern is None:
+        return resolve(link, options.topics)
+    pattern = re.compile(options.pattern)
+    there = [each["name"] for each in link.action("topics", {})["topics"]]
+    return [name for name in there if pattern.fullmatch(name)]
 
 
 def resolve(link: FlightLink, given: tuple[str, ...]) -> list[str]:

@@ -8,6 +8,7 @@ because a query may continue, or a job run again, under another API key.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -33,23 +35,31 @@ from pyspark.sql.types import (
 
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
+from wherry.spark import kafka_columns
 from wherry.spark.link import link
 from wherry.spark.options import Options
+from wherry.spark.write import routes
+from wherry.spark.write.reuse import report_reuse
 
 _TEXT, _INTEGER = (StringType,), (ShortType, IntegerType, LongType)
 _TIME = (TimestampType, TimestampNTZType, LongType)
 TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "id": _TEXT,
-    "key": _TEXT,
+    "key": (StringType, BinaryType),
     "priority": _INTEGER,
     "due": _TIME,
     "expires": _TIME,
-    "headers": (MapType,),
+    "headers": (MapType, ArrayType),
     "payload": (BinaryType, StringType),
-    "value": _TEXT,
+    "value": (StringType, BinaryType),
 }
-LEFT = frozenset({"topic", "partition", "offset", "published"})
+LEFT = frozenset({"topic", "partition", "offset", "published", "timestamp", "timestampType"})
 """Columns of a read that a write ignores, so that rows can be written as they were read."""
+
+ROUTES: dict[str, tuple[type[DataType], ...]] = {"topic": _TEXT, "partition": _INTEGER}
+"""Columns that say where a row goes."""
+ANY = "*"
+"""What stands for a topic in the key of a commit, where the rows name their topics."""
 
 FULL = ("bytes of open stages is full", "open stages is full")
 """How the texts of limits begin that have room again when other clients commit."""
@@ -60,11 +70,15 @@ KEPT_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True)
 class StagedWrite(WriterCommitMessage):
-    """What a task returns to the driver: the key of the commit, and its stage if it had rows."""
+    """What a task returns to the driver: the key of the commit, its stage if it had rows, and the number of rows.
+
+    `late` means that the task staged nothing because the key was committed before.
+    """
 
     key: str
     stage: str | None
     rows: int = 0
+    late: bool = False
 
 
 def columns(schema: StructType) -> list[str]:
@@ -84,11 +98,35 @@ def columns(schema: StructType) -> list[str]:
     return wanted
 
 
+def _routes(options: Options, schema: StructType) -> list[str]:
+    """Return the columns that say where each row goes: a topic where no option names one, and a partition.
+
+    Rows with an offset were read from a topic, and their partition is that of the place where they were.
+    """
+    found = [] if options.topics else ["topic"]
+    if "topic" in found and "topic" not in schema.names:
+        raise InvalidInput("topic", None, "the option topic, or a column topic in the rows")
+    if "partition" in schema.names and "offset" not in schema.names:
+        found.append("partition")
+    for name in found:
+        if not isinstance(schema[name].dataType, ROUTES[name]):
+            given = f"{name} {schema[name].dataType.simpleString()}"
+            raise InvalidInput("column", given, " or ".join(kind.typeName() for kind in ROUTES[name]))
+    return found
+
+
 def publishable(batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """Return a batch with the columns of a message."""
+    """Return a batch with the columns of a message, and those that say where it goes."""
     arrays = {("payload" if name == "value" else name): batch.column(name) for name in wanted}
     if pa.types.is_string(arrays["payload"].type):
         arrays["payload"] = arrays["payload"].cast(pa.binary())
+    if "key" in arrays and pa.types.is_binary(arrays["key"].type):
+        try:
+            arrays["key"] = arrays["key"].cast(pa.string())
+        except pa.ArrowInvalid:
+            raise InvalidInput("key", None, "keys that are UTF-8 text") from None
+    if "headers" in arrays and pa.types.is_list(arrays["headers"].type):
+        arrays["headers"] = kafka_columns.mapped(arrays["headers"])
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
@@ -119,17 +157,22 @@ class _StagingWriter:
     """What batch and stream writers share."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options, self._topic = options, options.one_topic()
-        self._columns = columns(schema)
+        self._options, self._routes = options, _routes(options, schema)
+        self._topic = options.one_topic() if "topic" not in self._routes else None
+        self._columns = [*columns(schema), *self._routes]
 
-    def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> StagedWrite:
-        """Stage rows, unless their commit key is committed already.
+    def _stage(
+        self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch], *, counted: bool = False
+    ) -> StagedWrite:
+        """Stage rows, unless their commit key is committed already; then only count them, if asked to.
 
         While stages of other clients leave no room, try again, each time from the first row and in a new stage.
         """
         sent = _Sent(publishable(batch, self._columns) for batch in iterator if batch.num_rows)
-        if sent.schema is None or self._was_committed(key):
+        if sent.schema is None:
             return StagedWrite(key, None)
+        if self._was_committed(key):
+            return StagedWrite(key, None, sum(batch.num_rows for batch in sent) if counted else 0, late=True)
         until, backoff = time.monotonic() + self._options.retry_s, Backoff()
         while True:
             stage = f"{key}/{attempt}/{secrets.token_hex(4)}"
@@ -144,7 +187,10 @@ class _StagingWriter:
     def _put(self, stage: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
         broker = link(self._options)
         try:
-            return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
+            if not self._routes:
+                return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
+            found = routes.puts(batches, self._topic)
+            return sum(broker.put({**to, "stage": stage}, parts[0].schema, iter(parts)) for to, parts in found)
         except BaseException:
             with suppress(WherryError):  # the stage would expire by itself
                 broker._replace(retry_s=0).action("abort", {"key": stage})
@@ -165,6 +211,8 @@ class _StagingWriter:
 
     def _check_placed(self, key: str, placed: Sequence[tuple[str, int, int, int]]) -> None:
         """Raise if another topic was committed under the key: this write would do nothing, and its rows be lost."""
+        if self._topic is None:  # the rows say where they go
+            return
         for topic in {topic for topic, *_ in placed} - {self._topic, ""}:  # empty: the topic was deleted
             raise AlreadyExists(
                 "commit key", key, f"it was committed to topic {topic!r}, now it is for {self._topic!r}"
@@ -181,16 +229,22 @@ class BatchWriter(_StagingWriter, DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        topic = self._topic.replace("%", "%25").replace("/", "%2F")
+        self._given = options.commit_key
+        topic = (self._topic or ANY).replace("%", "%25").replace("/", "%2F")
         self._key = (
             f"spark/key/{topic}/{options.commit_key}" if options.commit_key else f"spark/{secrets.token_hex(16)}"
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(self._key, _attempt(TaskContext.get()), iterator)
+        context = TaskContext.get()
+        counted = self._given is not None and not _is_repeat(self._given, _batch_number(context))
+        return self._stage(self._key, _attempt(context), iterator, counted=counted)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
+        rows = sum(each.rows for each in _of(messages))
+        if self._given is not None and rows and any(each.late for each in _of(messages)):
+            report_reuse(link(self._options), self._given, self._key, rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -203,7 +257,7 @@ class StreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
+        batch = _batch_number(context)
         return self._stage(f"spark/{query}/{batch}", _attempt(context), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -218,6 +272,22 @@ def _attempt(context: TaskContext | None) -> str:
     assert context is not None
     run = context.getLocalProperty("spark.jobGroup.id") or "-"
     return f"{context.partitionId()}/{run}/{context.attemptNumber()}"
+
+
+def _batch_number(context: TaskContext | None) -> str | None:
+    """Return the number of the micro-batch that a task belongs to, also within `foreachBatch`; None for other jobs."""
+    return None if context is None else context.getLocalProperty("streaming.sql.batchId")
+
+
+def _is_repeat(commit_key: str, batch: str | None) -> bool:
+    """Return whether a used commit key only means that Spark repeats a micro-batch: its number is in the key.
+
+    Examples
+    --------
+    >>> _is_repeat("orders batch 17", "17"), _is_repeat("orders batch 117", "17"), _is_repeat("nightly", None)
+    (True, False, False)
+    """
+    return batch is not None and batch in re.findall(r"\d+", commit_key)
 
 
 def _of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedWrite]:

@@ -24,6 +24,7 @@ from wherry.spark.pipelines.run.spec import (
 )
 from wherry.spark.read.stream import subscribe
 from wherry.spark.read.topics import resolve
+from wherry.spark.state import check_stateful
 from wherry.spark.write.sink import TAKEN, columns
 
 REASON = "_reason"
@@ -60,9 +61,11 @@ class Frames:
         return {source: spec.subscription_of(self._query, source) for source in spec.sources_of(self._query)}
 
     def check(self, broker: FlightLink) -> None:
-        """Raise if this is not a valid query, or reads a queue twice."""
+        """Raise if this is not a valid query, reads a queue twice, or needs what is not here."""
         loads = Loads(self.rows())
         self.forget()
+        if loads.is_stateful:
+            check_stateful(self._spark)
         twice = loads.read_twice(self.subscriptions.values())
         for source, name in self.subscriptions.items():
             if name in twice:

@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from pyspark.sql import DataFrame
 
 _RELATION = re.compile(r"StreamingRelationV2 [^,]*, wherry, [\w.]*@(\w+), \[(.*?)\], \[(.*?)\]")
+_STATEFUL = "TransformWithState"
 _HIDDEN = "subscription=***"
 """What Spark prints in the place of a value that looks like a secret."""
 
@@ -23,6 +24,8 @@ class Loads:
             rows.explain(extended=True)
         analysed = text.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
         self._found = set(_RELATION.findall(analysed))
+        self.is_stateful = _STATEFUL in analysed
+        """Whether the query uses `transformWithState`."""
 
     def read(self, subscriptions: Iterable[str]) -> list[str]:
         """Return those of the subscriptions that the query reads; all, if Spark hides the names."""

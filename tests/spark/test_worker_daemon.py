@@ -1,0 +1,52 @@
+"""Workers that Spark no longer needs end without a word; everything else is Spark's."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from wherry.spark.worker_daemon import ENOUGH, quiet
+
+SCRIPT = """
+from wherry.spark import session
+
+spark = session(master="local[2]")
+rows = spark.read.format("wherry").options(topic="{topic}", url="{url}", rowsPerTask="100000").load()
+rows.select("key").show(5)
+assert rows.head() is not None
+print(len(rows.take(7)), "rows,", spark.range(9).count(), "numbers")
+"""
+
+
+def test_a_query_that_has_enough_rows_prints_no_traceback(broker):
+    """Run a script as a user does: Java and the workers write to its standard error."""
+    topic = broker.create(partitions=2)
+    for first in range(0, 400_000, 50_000):
+        broker.publish(topic, [b"x" * 200] * 50_000, key=[f"k{n}" for n in range(first, first + 50_000)])
+    command = [sys.executable, "-c", SCRIPT.format(topic=topic, url=broker.url)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed
+    assert "only showing top 5 rows" in printed
+    assert "7 rows, 9 numbers" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("fault", [BrokenPipeError, ConnectionResetError])
+def test_a_closed_connection_is_the_end_of_a_worker(fault):
+    def worker(*_):
+        raise fault
+
+    with socket.socket() as connection:
+        assert quiet(worker)(connection, True) == ENOUGH
+
+
+def test_another_error_and_another_end_are_as_before():
+    def worker(*_):
+        raise MemoryError
+
+    with socket.socket() as connection:
+        with pytest.raises(MemoryError):
+            quiet(worker)(connection, True)
+        assert quiet(lambda *_: 0)(connection, True) == 0
