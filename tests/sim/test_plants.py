@@ -21,6 +21,10 @@ def test_every_checker_has_a_plant():
     assert {checker.__name__ for each in lists for checker in each} <= named
 
 
+def test_a_plant_of_gossip_is_known_to_show_within_thirty_seeds():
+    assert all(first < 30 for _, first, _ in GOSSIP_PLANTS.values())
+
+
 def test_every_checker_of_gossip_has_a_plant_that_it_must_find_alone():
     assert {names[0] for _, _, names in GOSSIP_PLANTS.values() if len(names) == 1} == set(gossip_checkers.NAMES)
 

@@ -2,7 +2,8 @@
 
 It never reads a clock, draws chance of its own, waits, or touches a socket: the shell (`registry`) and the simulator
 run this same code. `now_ms` may be any clock that does not run backwards. Time counts only as far as the process was
-awake: one that was stopped for a minute has not waited a minute for answers, so it accuses nobody when it goes on.
+awake: one that was stopped for a minute has not waited a minute for answers. It judges nobody before it had time to
+read what arrived meanwhile, and a member that hears nothing at all calls others, since it may have been cut off.
 """
 
 from __future__ import annotations
@@ -16,8 +17,17 @@ from wherry.mesh.gossip.codec.states import ExchangeStage, StateMessage, decode_
 from wherry.mesh.gossip.exchanging import Exchanging
 from wherry.mesh.gossip.knowledge import Knowledge
 from wherry.mesh.gossip.members import Member, Members
-from wherry.mesh.gossip.probing import Probing
-from wherry.mesh.gossip.terms import FANOUT, HELPERS, KNOCK_RECENT, KNOCKS, LEAVE_FANOUT, PACKET_BYTES_MAX, GossipTerms
+from wherry.mesh.gossip.probing import AwakeTime, Probing
+from wherry.mesh.gossip.terms import (
+    FANOUT,
+    HELPERS,
+    KNOCK_RECENT,
+    KNOCKS,
+    LEAVE_FANOUT,
+    PACKET_BYTES_MAX,
+    SILENT_PERIODS,
+    GossipTerms,
+)
 from wherry.mesh.gossip.values import Claim, Entropy, MemberAddress, MemberEvent, Send, Standing, What
 from wherry.mesh.instance import Instance
 
@@ -55,10 +65,10 @@ class Gossip:
         self._chance = chance
         self._probing = Probing(chance, self.terms)
         self._exchanging = Exchanging(seeds, chance, self.terms)
-        self._now_ms = 0.0
-        """Time for which the process was awake."""
-        self._seen_ms: float | None = None
-        self._received_at_ms = self._knock_at_ms = 0.0
+        self._awake = AwakeTime(self.terms.period_ms)
+        self._received_at_ms = self._knock_at_ms = self._call_at_ms = 0.0
+        self._turn = 0
+        """Of those that died last, to be knocked at."""
         self._sends: list[Send] = []
         self._exchanges: list[MemberAddress] = []
         self._events: list[MemberEvent] = []
@@ -107,11 +117,13 @@ class Gossip:
 
     def tick(self, now_ms: float) -> GossipStep:
         """Do what time asks for; to be called `TICKS` times in a period."""
-        now = self._wake(now_ms)
+        now = self._awake.wake(now_ms)
         if not self._knowledge.has_left:
-            self._judge(now)
+            if self._awake.may_judge:
+                self._judge(now)
             self.members.forget(now)
             self._probe(now)
+            self._call(now)
             self._knock(now)
             self._spread(FANOUT)
             wish = self._exchanging.next(now, self.own.address, self.members)
@@ -122,7 +134,7 @@ class Gossip:
     def receive(self, body: bytes, source: MemberAddress, now_ms: float) -> GossipStep:
         """Take a packet, without its seal; raise `GossipFault`, with nothing changed, if it is none."""
         packet = decode_packet(body)
-        now = self._wake(now_ms)
+        now = self._awake.wake(now_ms)
         knowledge = self._knowledge
         if knowledge.has_left:
             return self._step()
@@ -141,7 +153,7 @@ class Gossip:
 
     def announce(self, instances: Iterable[Instance]) -> None:
         """Provide these instances, in place of the earlier ones; raise `InvalidInput` if they are too many."""
-        self._knowledge.announce(instances, self._now_ms)
+        self._knowledge.announce(instances, self._awake.now_ms)
 
     def set_seeds(self, seeds: Iterable[MemberAddress]) -> None:
         """Set the addresses that the seeds have now."""
@@ -150,8 +162,7 @@ class Gossip:
     def greet(self) -> GossipStep:
         """Send some members a PING, beside the probes: to learn soon whether packets pass."""
         for member in self._some(FANOUT):
-            target = ProbeTarget(member.name, member.address)
-            self._send(PacketKind.PING, self._probing.number(), target, target)
+            self._ping(member)
         return self._step()
 
     def leave(self) -> GossipStep:
@@ -187,7 +198,7 @@ class Gossip:
         return self._step()
 
     def _take_state(self, message: StateMessage, now_ms: float, at: MemberAddress | None = None) -> None:
-        now = self._wake(now_ms)
+        now = self._awake.wake(now_ms)
         if self._knowledge.has_left:
             return
         self._knowledge.take_state(message, now)
@@ -224,6 +235,18 @@ class Gossip:
             for helper in self._some(HELPERS, probe.name):
                 self._send(PacketKind.PROBE, probe.number, target, ProbeTarget(helper.name, helper.address))
 
+    def _call(self, now: float) -> None:
+        """Send some members a PING in each period in which nothing came from anybody.
+
+        A member that is back from a cut takes itself for slow, and its next probe may be periods away; those that hold
+        it dead tell it so in their answers.
+        """
+        period_ms = self.terms.period_ms
+        if now >= max(self._received_at_ms + SILENT_PERIODS * period_ms, self._call_at_ms):
+            self._call_at_ms = now + period_ms
+            for member in self._some(FANOUT):
+                self._ping(member)
+
     def _knock(self, now: float) -> None:
         """Now and then send some dead members what is held of them: one that lives refutes that."""
         if now < self._knock_at_ms:
@@ -232,11 +255,20 @@ class Gossip:
         dead = [tomb.member for tomb in self.members.tombs.values() if tomb.member.standing is Standing.DEAD]
         share = KNOCKS * len(dead) / (len(self.members.live) + 1)
         count = min(int(share + self._chance.random()), KNOCKS)
-        # Half of them go to those that died last: old names without a process must not hold up one that is back.
-        for among in (dead, dead[-KNOCK_RECENT:], dead, dead[-KNOCK_RECENT:])[:count]:
-            member = among[self._chance.randrange(len(among))]
-            target = ProbeTarget(member.name, member.address)
-            self._send(PacketKind.PING, self._probing.number(), target, target)
+        recent = dead[-KNOCK_RECENT:]
+        for _ in range(count):
+            self._turn += 1
+            if self._turn % 2:
+                # In turn, so that each of them is reached in bounded time.
+                self._ping(recent[self._turn // 2 % len(recent)])
+            else:
+                # Old names without a process must not hold up one that is back: the chance of the nth is 1/n.
+                self._ping(dead[-int((len(dead) + 1) ** self._chance.random())])
+
+    def _ping(self, member: Member) -> None:
+        """Send a PING that is no probe: nothing follows from silence."""
+        target = ProbeTarget(member.name, member.address)
+        self._send(PacketKind.PING, self._probing.number(), target, target)
 
     def _answer(self, packet: Packet, source: MemberAddress, now: float) -> None:
         """Do what a packet asks for."""
@@ -290,13 +322,6 @@ class Gossip:
         return [self.members.live[name] for name in chosen if name != besides][:count]
 
     # ---------------------------------------------------------------------------------------------------- what follows
-
-    def _wake(self, now_ms: float) -> float:
-        """Count the time since the last input, up to a period."""
-        if self._seen_ms is not None:
-            self._now_ms += min(max(now_ms - self._seen_ms, 0), self.terms.period_ms)
-        self._seen_ms = now_ms if self._seen_ms is None else max(now_ms, self._seen_ms)
-        return self._now_ms
 
     def _report(self, event: MemberEvent) -> None:
         if event.what is What.JOINED:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from wherry.mesh.gossip.codec.packets import ProbeTarget
 from wherry.mesh.gossip.members import Members
-from wherry.mesh.gossip.terms import HEALTH_MAX, GossipTerms
+from wherry.mesh.gossip.terms import HEALTH_MAX, READ_PERIODS, GossipTerms
 from wherry.mesh.gossip.values import Entropy
 
 NUMBERS = 1 << 32
@@ -26,6 +26,31 @@ RELAYS_OF_ONE_MAX = 16
 """Probes that are made for one member at a time; it has one under way."""
 LATE_MAX = 4 * HEALTH_MAX
 """Failed probes that are remembered, to notice that an answer came late."""
+
+
+class AwakeTime:
+    """Time for which a process was awake; it has not waited for answers while it was stopped."""
+
+    def __init__(self, period_ms: int) -> None:
+        self._period_ms = period_ms
+        self._seen_ms: float | None = None
+        self._judge_at_ms = 0.0
+        self.now_ms = 0.0
+
+    @property
+    def may_judge(self) -> bool:
+        """Return whether silence means something: not yet where answers may still wait in the socket."""
+        return self.now_ms >= self._judge_at_ms
+
+    def wake(self, clock_ms: float) -> float:
+        """Count the time since the last input, up to a period; return all that was counted."""
+        if self._seen_ms is not None:
+            passed_ms = max(clock_ms - self._seen_ms, 0)
+            self.now_ms += min(passed_ms, self._period_ms)
+            if passed_ms >= self._period_ms:
+                self._judge_at_ms = self.now_ms + READ_PERIODS * self._period_ms
+        self._seen_ms = clock_ms if self._seen_ms is None else max(clock_ms, self._seen_ms)
+        return self.now_ms
 
 
 class Probe(NamedTuple):

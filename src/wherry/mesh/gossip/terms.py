@@ -41,7 +41,13 @@ KNOCKS = 4
 member also the most in a period, so that each is knocked at less often when many are dead."""
 
 KNOCK_RECENT = 32
-"""Members that died last, to which half of these packets go."""
+"""Members that died last, to which every second of these packets goes, in turn."""
+
+SILENT_PERIODS = 2
+"""Without a packet from anybody, a member sends PINGs to `FANOUT` others each period: it may have been cut off."""
+
+READ_PERIODS = 0.5
+"""After a process stood still for a period or longer, it judges nobody for so long: what arrived is read first."""
 
 HEALTH_MAX = 5
 """A member that is slow itself gives others up to so many more periods to answer."""

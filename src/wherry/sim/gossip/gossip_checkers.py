@@ -1,6 +1,7 @@
-"""What must hold of members: judged by what each holds, period by period, and by what really is. Knows no packet.
+"""What must hold of members: judged by what each holds, period by period, and by what really is.
 
-All bounds are in periods, for at most 50 members; each was set to what a thousand seeds needed, and half of that more.
+How long something may take is derived from the terms of the protocol, in `gossip_bounds`. How often something may go
+wrong is a number here: what the seeds of docs/testing.md needed, and half of that more.
 """
 
 from __future__ import annotations
@@ -8,39 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wherry.mesh.gossip.terms import PACKET_BYTES_MAX
+from wherry.sim.gossip.gossip_bounds import bounds_of
 from wherry.sim.gossip.gossip_world import GossipWorld, MemberProcess
-
-AGREE_PERIODS = 30
-"""After the last fault: everyone knows who runs, and what each provides."""
-
-HELD_DEAD_PERIODS = 15
-"""A process that runs and can be reached is not held dead for longer by another."""
-
-HELD_LIVE_PERIODS = 40
-"""A process that crashed or left is not held alive for longer."""
 
 FALSELY_DEAD, FALSELY_DEAD_LOSSY = 1, 4
 """So often in a run a member is held dead to which nothing happened, where others are slow, stopped or cut off; and
 where a tenth of the packets is lost, or more."""
 
-SPREAD_PERIODS = 10
-"""Once one member holds a process dead that ended, the others do within this time."""
-
 JOIN_PERIODS = 30
-
-KNOWN_PERIODS = 12
-"""What a member provides is known to each that it can reach."""
-
-LEFT_PERIODS = 6
-"""A process that announced its end is held alive no longer than this, where few packets are lost."""
-
-SMALL_KNOWN_PERIODS = 4
-"""A list that fits into packets is known after this, where few packets are lost."""
-
-MEMBERS_FEW = 16
-"""With more, these two bounds are twice as long."""
+"""A member that is younger than this when the network is cut may have joined on one side only."""
 
 SMALL_INSTANCES = 2
+"""Such a list fits into packets."""
 
 FALSELY_SUSPECTED = 2
 """So often in a run a member is suspected, where no packet is lost or late, and nobody slow, stopped or cut off."""
@@ -49,6 +29,13 @@ CLEAR_MS = 50
 """Of delays, with which also the way through a helper takes less than the rest of a period."""
 
 CALM_PERIODS = 10
+
+SLOW_MS, SLOW_PERIODS = 2_000, 10
+"""A member that is so slow for so long takes the fault for its own."""
+
+SLOW_ACCUSES = 2
+"""So many members such a one suspects, and one more each second period: its answers come late, so that its own period
+soon is two or more."""
 
 QUIET_BYTES = 900
 """What a member sends in a period when everyone agrees, on average."""
@@ -59,7 +46,7 @@ class GossipWatch:
 
     def __init__(self, world: GossipWorld) -> None:
         self._world = world
-        self._stretch = 1 if world.plan.members <= MEMBERS_FEW else 2
+        self.bounds = bounds_of(world.plan.members_most)
         self.violations: list[str] = []
         self._since: dict[tuple[str, str, str], int] = {}
         """Since when a member holds another wrongly: by checker, holder and held."""
@@ -75,6 +62,13 @@ class GossipWatch:
     def disturb(self, life: MemberProcess) -> None:
         """Note that a member was cut off, stopped or slow in this period: bounds count from the next one on."""
         self._disturbed[life.name] = self._world.period
+
+    def look_at_slow(self, life: MemberProcess, periods: int) -> None:
+        """Count whom a member suspected while it was slow: it must come to take the fault for its own."""
+        if life.is_running and life.slow_ms >= SLOW_MS and periods >= SLOW_PERIODS:
+            self.longest["slow_accuses"] = max(self.longest.get("slow_accuses", 0), life.accused)
+            if life.accused > SLOW_ACCUSES + periods // 2:
+                self.violations.append(f"slow_accuses: {life.name} was slow, and suspected {life.accused} members")
 
     def look(self) -> None:
         """Compare what everyone holds with what is."""
@@ -97,6 +91,8 @@ class GossipWatch:
                     self.violations.append(f"falsely_dead: {[name for name, _ in self._falsely_dead]}, at {period}")
         self._world.deaths.clear()
         self._look_at_suspicions()
+        self.violations += self._world.faults
+        self._world.faults.clear()
         holders = [life for life in self._world.running if life.stopped is None]
         for holder in holders:
             live = holder.core.members.live
@@ -125,28 +121,30 @@ class GossipWatch:
 
     def _judge(self, holder: MemberProcess, other: MemberProcess, is_held: bool) -> None:
         if other.is_running:
-            self._count("live_held_dead", holder, other, not is_held and holder.core.has_joined, HELD_DEAD_PERIODS)
+            self._count("live_held_dead", holder, other, not is_held and holder.core.has_joined, self.bounds.held_dead)
             self._end("gone_held_live", holder, other)
             self._end("left_held_live", holder, other)
             self._end("gone_spread", holder, other)
             if is_held:
                 instances = holder.core.members.live[other.name].instances
                 stale = instances != self._world.expected[other.name]
-                self._count("announced_known", holder, other, stale, KNOWN_PERIODS)
+                self._count("announced_known", holder, other, stale, self.bounds.known)
                 is_small = len(self._world.expected[other.name]) <= SMALL_INSTANCES >= len(instances)
                 now = self._world.period
                 is_late = stale and is_small and self._is_calm(holder, now) and self._is_calm(other, now)
-                self._count("small_known", holder, other, is_late, self._stretch * SMALL_KNOWN_PERIODS)
+                self._count("small_known", holder, other, is_late, self.bounds.small_known)
         else:
-            self._count("gone_held_live", holder, other, is_held, HELD_LIVE_PERIODS)
+            self._count("gone_held_live", holder, other, is_held, self.bounds.held_live)
             ended = other.ended_period
             is_late = is_held and other.has_left and self._is_calm(holder, ended) and self._is_calm(other, ended)
-            self._count("left_held_live", holder, other, is_late, self._stretch * LEFT_PERIODS)
+            self._count("left_held_live", holder, other, is_late, self.bounds.left)
             calm_since = max(self._disturbed.get(holder.name, 0), self._cut_at, holder.born_period) + CALM_PERIODS
             if not is_held and calm_since < other.ended_period:
                 self._dropped.setdefault(other, self._world.period)
             is_late = is_held and calm_since < self._dropped.get(other, 0)
-            self._count("gone_spread", holder, other, is_late, SPREAD_PERIODS)
+            is_clear = not self._world.loss and not self._world.blocked
+            most = self.bounds.gone_spread_clear if is_clear else self.bounds.gone_spread
+            self._count("gone_spread", holder, other, is_late, most)
             self._end("live_held_dead", holder, other)
             self._end("announced_known", holder, other)
             self._end("small_known", holder, other)
@@ -194,17 +192,22 @@ def packets_bounded(world: GossipWorld) -> list[str]:
 
 
 NAMES = (
+    "accused_at_once",
     "agreed",
     "announced_known",
     "falsely_dead",
     "falsely_suspected",
+    "flooded",
     "gone_held_live",
     "gone_spread",
     "left_held_live",
     "live_held_dead",
     "packets_bounded",
     "quiet_bounded",
+    "repaired",
+    "slow_accuses",
     "small_known",
+    "told",
 )
 """What violations begin with."""
 

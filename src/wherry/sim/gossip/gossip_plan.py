@@ -59,6 +59,11 @@ class GossipPlan:
     tombs: int = 0
     """Names that all members hold dead from the beginning on, and that have no process."""
 
+    @property
+    def members_most(self) -> int:
+        """Return how many members there may be at a time."""
+        return self.members + sum(act.what == "join" for act in self.acts)
+
     def __str__(self) -> str:
         faults = f"loss {self.loss:.0%}, repeats {self.repeats:.0%}, delays to {self.delay_ms} ms"
         acts = ", ".join(f"{act.what} {act.which} at {act.period}" for act in self.acts)
@@ -85,8 +90,8 @@ def draw_plan(seed: int, members: int | None = None) -> GossipPlan:
     ]
     if seeds_end is not None:
         # What only the members themselves can heal.
-        begin = chance.randint(seeds_end, fault_periods)
-        acts.append(Act(begin, chance.choice(("cut", "cut one")), chance.randrange(1 << 16), chance.randint(15, 25)))
+        begin = chance.randint(seeds_end, (seeds_end + fault_periods) // 2)
+        acts.append(Act(begin, chance.choice(("cut", "cut one")), chance.randrange(1 << 16), chance.randint(20, 40)))
     # Of chance of its own, so that a seed keeps the rest of its plan.
     more = Random(f"gossip links {seed}")
     tombs = more.choice((0, 0, 0, 40, 400))
@@ -97,6 +102,11 @@ def draw_plan(seed: int, members: int | None = None) -> GossipPlan:
             for _ in range(4 + count)
         ]
         seeds_end, is_calm, fault_periods = None, True, 70
+    if more.random() < 0.5:
+        acts += [
+            Act(more.randint(CALM_PERIODS, fault_periods), "withdraw", more.randrange(1 << 16), 1)
+            for _ in range(1 + count // 4)
+        ]
     delays = (5, 50) if has_links else (5, 50, 300)  # the way through a helper has four of them
     return GossipPlan(
         members=count,

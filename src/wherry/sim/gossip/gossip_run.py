@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from wherry.mesh.gossip.exchanging import SEED_PERIODS
 from wherry.mesh.gossip.values import MemberAddress
 from wherry.mesh.instance import Instance
-from wherry.sim.gossip.gossip_checkers import AGREE_PERIODS, AT_THE_END, QUIET_BYTES, GossipWatch, agreed
+from wherry.sim.gossip.gossip_after import flooded, repaired
+from wherry.sim.gossip.gossip_checkers import AT_THE_END, QUIET_BYTES, GossipWatch, agreed
 from wherry.sim.gossip.gossip_plan import PERIOD_MS, Act, GossipPlan, draw_plan
 from wherry.sim.gossip.gossip_world import GossipWorld, MemberProcess
 
@@ -98,15 +100,28 @@ class _Run:
             self._pass_period()
         self._heal()
         agreed_after = self._settle()
-        quiet = self._quiet_bytes() if agreed_after <= AGREE_PERIODS else 0.0
+        quiet = self._quiet_bytes() if agreed_after <= self._watch.bounds.agree else 0.0
         violations = self._watch.violations
+        if quiet:
+            violations += flooded(world, self._announce_small, self._pass_period)
+            violations += repaired(world, self._announce_small, self._pass_period)
+            self._settle()
         if quiet > QUIET_BYTES:
             violations.append(f"quiet_bounded: {quiet:.0f} bytes of each member in a period, with nothing to report")
         violations += [violation for check in AT_THE_END for violation in check(world)]
         return GossipResult(plan, violations, agreed_after, world.packets, world.exchanges, quiet, self._watch.longest)
 
+    def _announce_small(self, life: MemberProcess) -> None:
+        self._version += 1
+        self._world.announce(life, instances_of(life, self._version, 1))
+
     def _pass_period(self) -> None:
-        self._world.run_until((self._world.period + 1) * PERIOD_MS)
+        world = self._world
+        for life in world.running:
+            # The names of hosts are looked up again: seeds that ended before it had joined could tell it nothing.
+            if not life.core.has_joined and (world.period - life.born_period) % SEED_PERIODS == SEED_PERIODS - 1:
+                life.core.set_seeds([seed for seed in self._seeds() if seed != life.address])
+        world.run_until((world.period + 1) * PERIOD_MS)
         self._watch.look()
 
     def _heal(self) -> None:
@@ -122,16 +137,17 @@ class _Run:
         if life.side or life.slow_ms or life.stopped is not None:
             self._watch.disturb(life)
         life.side = life.slow_ms = 0
+        life.stops = False
         if life.stopped is not None:
             self._world.go_on(life)
 
     def _settle(self) -> int:
         """Return after how many periods everyone agreed; one more than the bound if they did not."""
-        for periods in range(AGREE_PERIODS + 1):
+        for periods in range(self._watch.bounds.agree + 1):
             if not agreed(self._world):
                 return periods
             self._pass_period()
-        return AGREE_PERIODS + 1
+        return self._watch.bounds.agree + 1
 
     def _quiet_bytes(self) -> float:
         world = self._world
@@ -172,6 +188,8 @@ class _Run:
             case "announce" | "announce large":
                 self._version += 1
                 world.announce(life, instances_of(life, self._version, 20 if act.what == "announce large" else 2))
+            case "withdraw":
+                world.announce(life, ())
             case "cut":
                 for other in world.running[:: 2 + act.which % 3]:
                     other.side = 1
@@ -182,10 +200,11 @@ class _Run:
             case "cut link" | "one way":
                 self._cut_link(life, act)
             case "slow":
-                life.slow_ms = self._plan.slow_ms
+                life.slow_ms, life.accused = self._plan.slow_ms, 0
+                world.later(act.periods * PERIOD_MS - 1, lambda: self._watch.look_at_slow(life, act.periods))
                 self._until(act, life)
             case "stop":
-                world.stop(life)
+                life.stops = True
                 self._until(act, life)
 
     def _cut_link(self, life: MemberProcess, act: Act) -> None:

@@ -2,7 +2,8 @@
 
 A crashed member answers nothing, and its name and address may come back in a later life. A stopped one (SIGSTOP) finds
 what arrived meanwhile when it goes on, as far as a socket keeps it. A slow one takes everything late. State exchanges
-pass the same network: each of the three messages takes time, and none passes a cut.
+pass the same network: each of the three messages takes time, and none passes a cut. What no member may do at any time
+is noted here, where it can be seen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from wherry.mesh.gossip.codec.packets import PacketKind, decode_packet
 from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.mesh.gossip.core import Gossip, GossipStep
 from wherry.mesh.gossip.terms import GossipTerms
@@ -40,6 +42,10 @@ class MemberProcess:
         self.side = 0
         """Members on different sides of a cut do not reach each other."""
         self.slow_ms = 0
+        self.accused = 0
+        """Members that it suspected itself since it is slow."""
+        self.stops = False
+        """Whether it is to be stopped as soon as it has sent a PING."""
         self.stopped: list[tuple[bytes, MemberAddress]] | None = None
         """What arrived since the process was stopped."""
 
@@ -65,6 +71,8 @@ class GossipWorld:
         """When a member held another dead, and the last life of that one."""
         self.suspicions: list[tuple[int, MemberProcess]] = []
         """When a member was suspected."""
+        self.faults: list[str] = []
+        """What no member may do at any time, each after the name of its checker."""
         self.blocked: Counter[tuple[str, str]] = Counter()
         """Links from one member to another that pass nothing, with how many cuts they are in."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -129,7 +137,13 @@ class GossipWorld:
         """Let a stopped process go on: it takes what arrived, at once."""
         arrived, life.stopped = life.stopped or [], None
         if life.is_running:
-            self._tick_once(life)
+            step = life.core.tick(self.now_ms)
+            self.faults += [
+                f"accused_at_once: {life.name} was stopped, and holds {event.name} {event.what} before it read anything"
+                for event in step.events
+                if event.what in {What.SUSPECTED, What.DEAD}
+            ]
+            self._carry_out(life, step)
             for body, source in arrived:
                 self._receive(life, body, source)
 
@@ -150,17 +164,20 @@ class GossipWorld:
         if life.is_running:
             self.later(self._terms.tick_ms, lambda: self._tick(life))
             if life.stopped is None:
-                self._tick_once(life)
-
-    def _tick_once(self, life: MemberProcess) -> None:
-        self._carry_out(life, life.core.tick(self.now_ms))
+                step = life.core.tick(self.now_ms)
+                life.accused += sum(event.what is What.SUSPECTED for event in step.events)
+                self._carry_out(life, step)
 
     def _carry_out(self, life: MemberProcess, step: GossipStep) -> None:
         for to, body in step.sends:
             self._count_bytes(life, len(body) + SEAL_BYTES)
             self.largest_packet = max(self.largest_packet, len(body) + SEAL_BYTES)
             self.packets += 1
+            self._look_into(life, to, body)
             self._transmit(life, to, body)
+            if life.stops and decode_packet(body).kind is PacketKind.PING:
+                life.stops = False
+                self.stop(life)  # the answer waits in the socket
             if self.repeats and self.chance.random() < self.repeats:
                 self._transmit(life, to, body)
         for to in step.exchanges:
@@ -171,6 +188,15 @@ class GossipWorld:
                 self.deaths.append((self.period, life, self.lives[event.name]))
             elif event.what is What.SUSPECTED and event.name in self.lives:
                 self.suspicions.append((self.period, self.lives[event.name]))
+
+    def _look_into(self, life: MemberProcess, to: MemberAddress, body: bytes) -> None:
+        """Note a packet to a member that its sender suspects or holds dead, and that does not tell it so."""
+        other = self.at.get(to)
+        held = None if other is None else life.core.members.find(other.name)
+        if held is None or held.address != to or held.standing is Standing.ALIVE:
+            return
+        if not any(item.name == held.name for item in decode_packet(body).items if isinstance(item, Claim)):
+            self.faults.append(f"told: {life.name} holds {held.name} {held.standing.name}, and does not tell it")
 
     def _count_bytes(self, life: MemberProcess, count: int) -> None:
         self.sent_bytes[life.name] += count

@@ -18,7 +18,7 @@ from wherry.mesh.gossip.codec.packets import (
 from wherry.mesh.gossip.codec.seal import SEAL_BYTES
 from wherry.mesh.gossip.core import Gossip
 from wherry.mesh.gossip.probing import RELAYS_MAX, RELAYS_OF_ONE_MAX
-from wherry.mesh.gossip.terms import HEALTH_MAX, KNOCKS, PACKET_BYTES_MAX, TICKS
+from wherry.mesh.gossip.terms import FANOUT, HEALTH_MAX, KNOCKS, PACKET_BYTES_MAX, TICKS
 from wherry.mesh.gossip.values import GossipFault, MemberAddress, Standing, What
 from wherry.model.errors import InvalidInput
 
@@ -236,7 +236,8 @@ def test_a_member_that_is_back_is_not_held_up_by_many_dead_names():
     for core in meeting.cores.values():
         for number in range(1_000):
             for standing in (ALIVE, DEAD):
-                core.members.merge(claim(1_000 + number, standing=standing)._replace(address=address(99)), core._now_ms)
+                ended = claim(1_000 + number, standing=standing)
+                core.members.merge(ended._replace(address=address(99)), core._awake.now_ms)
     meeting.lost = lambda sender, receiver: 6 in {sender, receiver}
     meeting.pass_periods(30)
     for number in range(1, 6):
@@ -248,6 +249,48 @@ def test_a_member_that_is_back_is_not_held_up_by_many_dead_names():
     assert all("m6" in meeting.held(number) for number in range(1, 6))
     knocks = [sender for sender, send in meeting.sent if send.to == address(99)]
     assert max(knocks.count(number) for number in range(1, 6)) <= 16 * KNOCKS
+
+
+@pytest.mark.rows("P9")
+def test_a_member_that_hears_nothing_calls_others_each_period():
+    meeting = joined(6)
+    meeting.lost = lambda sender, receiver: 6 in {sender, receiver}
+    meeting.pass_periods(8)
+    core = meeting.cores[6]
+    assert core.health >= 3, "its own probes are periods apart now"
+    meeting.sent.clear()
+    meeting.pass_periods(5)
+    calls = [send for sender, send in meeting.sent if sender == 6 and decode_packet(send.body).kind is PacketKind.PING]
+    assert len(calls) >= 5 * FANOUT
+    meeting.lost = lambda _sender, _receiver: False
+    meeting.pass_periods(3)
+    assert meeting.held(6) == ["m1", "m2", "m3", "m4", "m5"]
+    assert all("m6" in meeting.held(number) for number in range(1, 6))
+    meeting.sent.clear()
+    meeting.pass_periods(5)
+    pings = [send for sender, send in meeting.sent if sender == 6 and decode_packet(send.body).kind is PacketKind.PING]
+    assert len(pings) <= 5, "and calls nobody once it is heard"
+
+
+@pytest.mark.rows("P9")
+def test_a_process_that_goes_on_reads_what_arrived_before_it_accuses_anyone():
+    meeting = joined(3)
+    core = meeting.cores[1]
+    answers: list[bytes] = []
+    while not answers:  # the process is stopped as soon as it has sent a probe
+        meeting.now_ms += TERMS.tick_ms
+        for send in core.tick(meeting.now_ms).sends:
+            if decode_packet(send.body).kind is PacketKind.PING:
+                to = int(send.to.host.rpartition(".")[2])
+                step = meeting.cores[to].receive(send.body, address(1), meeting.now_ms)
+                answers += [each.body for each in step.sends]
+    meeting.now_ms += 60 * TERMS.period_ms
+    assert core.tick(meeting.now_ms).events == []
+    for answer in answers:
+        assert core.receive(answer, address(2), meeting.now_ms).events == []
+    assert core.tick(meeting.now_ms + TERMS.tick_ms).events == []
+    assert core.members.suspects == {}
+    assert meeting.held(1) == ["m2", "m3"]
 
 
 def test_probes_for_others_are_bounded():
