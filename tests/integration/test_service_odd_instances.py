@@ -136,7 +136,7 @@ def test_waiting_for_room_leaves_nothing_behind(monkeypatch):
             for _ in range(3):
                 with pytest.raises(TimedOut):
                     await caller.call("shop.echo", b"x", timeout_s=0.02)
-            assert not link._for_room
+            assert not link._for_change
             link.resume_writing()
             assert await caller.call("shop.echo", b"x") == b"x"
 
@@ -189,6 +189,25 @@ def named(name: str) -> Service:
         return name
 
     return service
+
+
+@pytest.mark.rows("P11", "P14")
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_call_is_not_sent_to_another_process_that_has_the_address_of_a_dead_instance(is_open):
+    async def main():
+        registry, peers = three()
+        async with peers[0] as a, peers[1], peer(registry=registry) as caller:
+            if is_open:
+                assert {await caller.call("s.ping", returns=str) for _ in range(4)} == {"a", "b"}
+            await registry.withdraw("s", "a")
+            await registry.announce(Instance(service="s", id="dead", url=a.url, version=1))
+            assert {await caller.call("s.ping", returns=str) for _ in range(8)} == {"b"}
+            await registry.withdraw("s", "b")
+            with pytest.raises(Refused, match="is 'a' by now, not 'dead'") as caught:
+                await caller.call("s.ping")
+            assert caught.value.reason is RefusalCode.NO_INSTANCE
+
+    run(main())
 
 
 def test_a_method_that_one_instance_refuses_sets_it_aside_for_that_method_alone():

@@ -189,7 +189,7 @@ class ServiceCaller:
         link: CallerLink | None = self.pool.open.get(instance.url)
         number = 0
         try:
-            if link is None or not link.is_open:
+            if link is None or not link.is_open or (link.instance != name and instance.version):
                 link = await self._connect(call, instance, now, len(instances) > 1)
             if self._token is not None:
                 link.note_token(call.token)
@@ -233,7 +233,11 @@ class ServiceCaller:
         left_s = call.deadline - now
         within_s = min(left_s * DIAL_PART, DIAL_S_MAX) if has_others else left_s
         try:
-            return await self.pool.link(instance.url, within_s)
+            async with asyncio.timeout(within_s):
+                link = await self.pool.link(instance.url, within_s)
+                if instance.version:
+                    await _check_name(link, instance)
+            return link
         except TimeoutError:
             if time.monotonic() < call.deadline and self._has_others(call):
                 raise Unavailable(f"no connection to the instance at {instance.url} within {within_s:g} s") from None
@@ -266,3 +270,16 @@ class ServiceCaller:
         self._is_closed = True
         self._first.close()
         await self.pool.close()
+
+
+async def _check_name(link: CallerLink, instance: Instance) -> None:
+    """Raise `Unavailable` if another process has the address of an instance that announced itself.
+
+    The record of an instance that was killed stays in the registry for a while, and its port may be given to another
+    process, even to one that provides a service of the same name.
+    """
+    await link.introduced()
+    if link.is_closed:
+        raise Unavailable(f"the instance at {instance.url} closed the connection: {link.why}")
+    if link.instance not in ("", instance.id):
+        raise Unavailable(f"at {instance.url} is {link.instance!r} by now, not {instance.id!r}")

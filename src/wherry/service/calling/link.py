@@ -58,6 +58,7 @@ class CallerLink(asyncio.Protocol):
         self._transport, self.url, self._ended = transport, url, ended
         self.instance = ""
         """The id of the instance, once its HELLO has come."""
+        self._is_introduced = False
         self._reader = FrameReader("server", rules=SERVICE_RULES)
         self._turn: list[bytes] = []
         self._pending: dict[int, Pending] = {}
@@ -82,7 +83,7 @@ class CallerLink(asyncio.Protocol):
         """Whether it ended before a frame came, or since the instance broke the protocol."""
         self._is_paused = False
         """Whether the socket has not taken what was written."""
-        self._for_room: dict[asyncio.Future[None], None] = {}
+        self._for_change: dict[asyncio.Future[None], None] = {}
         transport.set_protocol(self)
         if transport.is_closing():  # the protocol before this one was told
             self._loop.call_soon(self.connection_lost, None)
@@ -130,15 +131,24 @@ class CallerLink(asyncio.Protocol):
     async def room(self) -> None:
         """Wait until a call may be sent, or none ever may."""
         while (self._is_paused or len(self._pending) >= CALLS_MAX) and not (self.is_closed or self.is_leaving):
-            waiter = self._loop.create_future()
-            self._for_room[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._for_room.pop(waiter, None)
+            await self._change()
 
-    def _has_room(self) -> None:
-        for waiter in self._for_room:
+    async def introduced(self) -> None:
+        """Wait until the instance has told its id, or never will."""
+        while not (self._is_introduced or self.is_closed):
+            await self._change()
+
+    async def _change(self) -> None:
+        """Wait until something came, or the socket takes bytes again."""
+        waiter = self._loop.create_future()
+        self._for_change[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._for_change.pop(waiter, None)
+
+    def _changed(self) -> None:
+        for waiter in self._for_change:
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -186,7 +196,7 @@ class CallerLink(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The socket takes bytes again."""
         self._is_paused = False
-        self._has_room()
+        self._changed()
 
     # ------------------------------------------------------------------------------------------------------- receive
 
@@ -209,7 +219,7 @@ class CallerLink(asyncio.Protocol):
         if seen:
             self.is_heard = True
         self._owed_since = self._loop.time() if pending else 0.0
-        self._has_room()
+        self._changed()
         if self._reader.fault is not None:
             self.broke(self._reader.fault)
         elif self.is_leaving and not pending:
@@ -223,9 +233,10 @@ class CallerLink(asyncio.Protocol):
         elif kind == Kind.GOODBYE:
             decode_document("server", GoodbyeDocument, body)
             self.is_leaving = True
-            self._has_room()
+            self._changed()
         elif kind == Kind.HELLO:
             self.instance = decode_document("server", PeerHello, body).name
+            self._is_introduced = True
 
     # ---------------------------------------------------------------------------------------------------------- time
 
@@ -284,7 +295,7 @@ class CallerLink(asyncio.Protocol):
         for future, _, name in pending.values():
             if not future.done():
                 future.set_exception(ConnectionLost(name, self.instance, f"{why}; whether it was run is unknown"))
-        self._has_room()
+        self._changed()
         self._transport.abort()
         self._ended(self)
 
