@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,18 @@ class Predicates:
         near = timedelta(microseconds=self.chance.choice((-1_000_000, -1_000, -1, 0, 0, 1, 999, 86_400_000_000)))
         return self.chance.choice(self.times) + near
 
+    def drawn(self) -> tuple[str, Callable[[], Any]]:
+        """Return a column by which reads skip, and what draws values that rows of it have."""
+        return self.chance.choice(
+            (
+                ("offset", lambda: self.chance.randrange(self.offset_max)),
+                ("priority", lambda: self.chance.choice((0, 1, 7, 32_768, 65_535))),
+                ("partition", lambda: self.chance.randrange(3)),
+                ("published", lambda: self.chance.choice(self.times)),
+                ("key", lambda: self.chance.choice(("ann", "bob", "ü"))),
+            )
+        )
+
 
 class PolarsPredicates(Predicates):
     """Draws `pl.Expr`."""
@@ -54,7 +67,31 @@ class PolarsPredicates(Predicates):
                 lambda: left.fill_null(value=True) & right,
             ]
             return self.chance.choices(joined, (6, 5, 3, 1, 1, 1, 1))[0]()
+        if self.chance.random() < 0.5:
+            return self._skipping()
         return self.chance.choice((self._number, self._text, self._moment, self._other))()
+
+    def _skipping(self) -> pl.Expr:
+        """Draw comparisons of one column with values that rows have, joined: what is skipped ends beside these."""
+        name, draw = self.drawn()
+        column = col(name)
+        found: pl.Expr | None = None
+        for _ in range(self.chance.randrange(1, 4)):
+            value = draw()
+            one = self.chance.choice(
+                (
+                    column > value,
+                    column >= value,
+                    column < value,
+                    column <= value,
+                    column == value,
+                    column.is_in([value]),
+                )
+            )
+            joins = self.chance.choice((operator.or_, operator.or_, operator.and_))
+            found = one if found is None else joins(found, one)
+        assert found is not None
+        return found
 
     def _number(self) -> pl.Expr:
         name, value = self.chance.choice(
@@ -169,7 +206,19 @@ class SqlPredicates(Predicates):
             return self.chance.choices(
                 (*forms, f"CASE WHEN {left} THEN {right} ELSE NOT {right} END"), (6, 5, 3, 1, 1)
             )[0]
-        return f"({self.chance.choice((self._number, self._text, self._moment, self._other))()})"
+        kinds = (self._skipping,) * 4 + (self._number, self._text, self._moment, self._other)
+        return f"({self.chance.choice(kinds)()})"
+
+    def _skipping(self) -> str:
+        """Draw comparisons of one column with values that rows have, joined: what is skipped ends beside these."""
+        name, draw = self.drawn()
+        found = ""
+        for _ in range(self.chance.randrange(1, 4)):
+            value = draw()
+            shown = f"TIMESTAMPTZ '{value.isoformat()}'" if isinstance(value, datetime) else repr(value)
+            found += self.chance.choice((" OR ", " OR ", " AND ")) if found else ""
+            found += f'"{name}" {self.chance.choice(("<", "<=", "=", ">=", ">"))} {shown}'
+        return found
 
     def _sign(self) -> str:
         return self.chance.choice(("<", "<=", "=", "<>", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"))

@@ -82,7 +82,7 @@ def test_publishes_archiving_and_removals_go_on_beside_scans(queue):
     thread = threading.Thread(target=goes_on)
     thread.start()
     try:
-        for _ in range(scaled(15)):
+        for _ in range(scaled(8)):
             scan = queue.scan(archive=queue.to)
             frame, expected = scan.polars(), all_places(scan.stop)
             assert places(frame.collect()) == expected

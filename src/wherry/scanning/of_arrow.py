@@ -29,6 +29,9 @@ _JOINS: dict[str, Callable[[Narrowing, Narrowing], Narrowing]] = {
     "or_kleene": either,
 }
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 _MATCH = 0
 """The value of `null_matching_behavior` with which a null matches a null of the set."""
 
@@ -63,10 +66,8 @@ class _ArrowSchema(ctypes.Structure):
 
 def _steps(schema: pa.Schema) -> list[Step]:
     """Return the metadata of a schema with all entries, in order."""
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     capsule = schema.__arrow_c_schema__()  # owns the memory that is read below
-    at = _ArrowSchema.from_address(pointer(capsule, b"arrow_schema")).metadata
+    at = _ArrowSchema.from_address(_POINTER(capsule, b"arrow_schema")).metadata
 
     def number() -> int:
         nonlocal at
