@@ -1,25 +1,37 @@
 """A transient `flow` topic to ten subscribers, at one node and over two, beside sockets without a server.
 
 The peers take turns, and each figure is the median of the rounds. A `safe` topic of the same node is measured too: what
-it is slower or faster by is the price of `flow`.
+it is slower or faster by is the price of `flow`. `mesh.take` is the processor that a node takes for each message of a
+peer's delivery before it publishes it, against a budget.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 from bench.figure import Figure
 from bench.lone.shapes import SUBSCRIBERS, subscriber
 from bench.lone.turns import Contender, Contenders, Servers, by_sides, in_turn, unit
 from bench.measuring import Measured
+from bench.peers.peer import SIZE
 from bench.peers.wherry import WherryNode
 from bench.peers.zenoh import Zenoh
 from bench.peers.zeromq import ZeroMq
+from wherry.mesh.flow.links import MeshNode
+from wherry.mesh.flow.passing import Source, take
+from wherry.model.calls.origin import HEADER, OriginPlace, show_origin
+from wherry.model.schema import DELIVERED
 
 COUNT = 100_000
+DELIVERY = 4_000
+"""Messages of a peer that are taken together: as many as it may have under way."""
+
 NAMES = [subscriber(number) for number in range(SUBSCRIBERS)]
 TOPIC = "fan"
 
@@ -106,4 +118,22 @@ def _two(pair: NodePair, count: int) -> Measured:
     return by_sides("wherry", "onward", count, TOPIC, pair.first.port)(pair)
 
 
-PARTS: dict[str, Callable[[int], list[Figure]]] = {"fanout": _fanout}
+def _take(scale: int) -> list[Figure]:
+    """Measure messages of the peer's own, without headers and with one, and those that came to it from another node."""
+    me, source = MeshNode("b", "hub"), Source(MeshNode("a", "hub"), "r1", TOPIC)
+    leaf = show_origin(OriginPlace("l", "r1", 0), 7, "leaf", TOPIC)
+    given = {"plain": None, "headers": [("traceparent", "0" * 55)], "passed_on": [(HEADER, leaf)]}
+    figures = []
+    for name, headers in given.items():
+        row = {"payload": bytes(SIZE), "partition": 0, "attempt": 1, "priority": 1, "published": 0, "headers": headers}
+        batch = pa.RecordBatch.from_pylist([{**row, "offset": at} for at in range(DELIVERY)], DELIVERED)
+        spent = []
+        for _ in range(max(3, 30 // scale)):
+            began = time.process_time()
+            take(me, source, batch)
+            spent.append((time.process_time() - began) / DELIVERY * 1e6)
+        figures.append(Figure(f"mesh.take.{name}", min(spent), "us a message", "0.25 us", 0.25))
+    return figures
+
+
+PARTS: dict[str, Callable[[int], list[Figure]]] = {"fanout": _fanout, "take": _take}

@@ -68,7 +68,7 @@ async def greeter(port: int, greeting: bytes | None) -> AsyncIterator[list[async
             writer.transport.abort()
 
 
-async def _link_says(client: wherry.Client, url: str, text: str) -> dict[str, Any]:
+async def _link_shows(client: wherry.Client, url: str, text: str) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
 
     async def look() -> bool:
@@ -102,7 +102,7 @@ def test_a_peer_that_greets_wrongly_holds_up_no_other_link(tmp_path: Path, monke
                 await client.subscribe("t", "r")
             await flowing(a, "t", "b")
             await flowing(b, "t", "a")
-            link = await _link_says(a, address(bad), why)
+            link = await _link_shows(a, address(bad), why)
             assert (link["state"], link["node"]) == ("connecting", None)
 
             async def tried_again() -> bool:
@@ -129,7 +129,7 @@ def test_a_link_whose_peer_greets_right_at_last_is_connected(tmp_path: Path, mon
             await a.create_topic("t", mesh="flow")
             await a.publish("t", [b"early"])
             async with greeter(at_b, SWITCHED):
-                await _link_says(a, address(at_b), "sent no HELLO")
+                await _link_shows(a, address(at_b), "sent no HELLO")
             async with running(tmp_path, "b", at_b, peers=(address(at_a),)) as b:
                 await b.create_topic("t", mesh="flow")
                 await b.subscribe("t", "r")
