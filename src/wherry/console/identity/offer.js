@@ -13,6 +13,6 @@ export function providerOffer() {
 function fill(el, at) {
   const host = hostOf(at.issuer);
   const go = h("button", { type: "button", class: "primary", title: at.issuer, onclick: () => attempt(go, () => leave(at)) }, `Sign in with ${host}`);
-  put(el, at.authorization_url ? [go, h("p", { class: "muted" }, "or by a key:")] : h("p", { class: "muted" }, `Nobody can sign in with ${host} at the moment: this node has not reached it, or it offers no sign-in that this page can use.`));
+  put(el, at.authorization_url ? [go, h("p", { class: "muted" }, "or with a key:")] : h("p", { class: "muted" }, `Nobody can sign in with ${host} at the moment: this node has not reached it, or it offers no sign-in that this page can use.`));
   el.hidden = false;
 }
