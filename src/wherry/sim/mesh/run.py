@@ -45,6 +45,8 @@ class MeshHistory:
     guarantees: set[str] = field(default_factory=set)
     cut_offs: dict[str, int] = field(default_factory=dict)
     """At each node: how many subscriptions were cut off."""
+    overrun: int = 0
+    """The most messages that were kept for a peer that should have been cut off."""
     copies: int = 0
     """Messages that came to a node without need: it had them, or they come by another way."""
     faults: list[str] = field(default_factory=list)
@@ -170,6 +172,8 @@ class MeshRun:
                     await asyncio.sleep(0.2)
                     await node.boot()
                 node.note_cut_offs()
+                node.note_backlogs()
+                self.history.overrun = max(self.history.overrun, node.overrun)
             await asyncio.sleep(0.1)
 
     async def _break(self, random: Random) -> None:
