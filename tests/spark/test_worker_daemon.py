@@ -50,7 +50,7 @@ except EOFError:
 
 @pytest.mark.parametrize(("fault", "is_printed"), [("BrokenPipeError", False), ("ValueError", True)])
 def test_a_process_that_plans_a_stream_ends_quietly_when_spark_closes_its_connection(fault, is_printed):
-    """Let an error end a process that believes to be Spark's: the same error as there, which is a race in a real one."""
+    """Let an error end a process that looks like the one of Spark, where the same error is a race."""
     command = [sys.executable, "-c", PLANNING.format(fault=fault)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
