@@ -42,7 +42,8 @@ def test_a_thread_gets_none():
 
 def test_a_pipeline_ends_at_the_first_one(spark, broker, tmp_path):
     """Interrupt within a report, where Spark's own handler would raise."""
-    topic, after = broker.create(keep="age", keep_ms=3_600_000), []
+    topic = broker.create(keep="age", keep_ms=3_600_000)
+    after: list[str] = []
     sink = f'[sinks.out]\nfrom = "orders"\ntopic = "{topic}.out"\n'
     (tmp_path / "p.toml").write_text(f'name = "p-{topic}"\n[sources.orders]\ntopic = "{topic}"\n{sink}')
 
