@@ -33,7 +33,7 @@ def broker(tmp_path_factory):
 def spark(tmp_path_factory):
     """Start a session whose workers find this folder too, for the data source that fails on purpose."""
     faults = tmp_path_factory.mktemp("faults")
-    added = {faulty.VARIABLE: str(faults), "PYTHONPATH": str(ROOT)}
+    added = {faulty.VARIABLE: str(faults), "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     os.environ.update(added)
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     made = session("tests", master="local[2]", conf={"spark.sql.warehouse.dir": warehouse, "spark.log.level": "ERROR"})

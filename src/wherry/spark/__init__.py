@@ -6,5 +6,6 @@ Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark s
 from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.java import java_home
 from wherry.spark.session import session, steady
+from wherry.spark.table import table
 
-__all__ = ["clear_unbegun", "java_home", "session", "steady"]
+__all__ = ["clear_unbegun", "java_home", "session", "steady", "table"]

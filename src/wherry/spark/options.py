@@ -12,6 +12,7 @@ import msgspec
 from wherry.model import check, limits
 from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
+from wherry.spark.ranges import NumberRange
 from wherry.spark.times import instant_ms
 
 URL = "grpc://127.0.0.1:7072"
@@ -66,6 +67,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stop: LogPoint = LogPoint("latest")
     rows_per_task: int = ROWS_PER_TASK
     where: Where = Where()
+    partitions: NumberRange = NumberRange()
+    offsets: NumberRange = NumberRange()
     local_files: bool = True
     payload: Payload = "bytes"
     payload_schema: str | None = None
@@ -106,10 +109,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
 _LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payload", "payloadSchema")
-_FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
+_FILTERS = ("keys", "headers", "priorityMin", "priorityMax", "publishedFrom", "publishedTo")
+_PLACES = ("partitionMin", "partitionMax", "offsetMin", "offsetMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
-    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS, "failOnDataLoss"),
+    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS, *_PLACES, "failOnDataLoss"),
     ("readStream", "messages"): (*EVERYWHERE, *_LOAD, *_FILTERS, *_FOLLOW),
     ("write", "messages"): (*EVERYWHERE, "commitKey"),
     ("write", "dead"): (*EVERYWHERE, "by"),
@@ -166,6 +170,8 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         stop=stop,
         rows_per_task=read.count("rowsPerTask", ROWS_PER_TASK),
         where=read.where(),
+        partitions=read.bounds("partition"),
+        offsets=read.bounds("offset"),
         local_files=read.flag("localFiles", True),
         payload=read.word("payload", PAYLOADS),
         payload_schema=read.text("payloadSchema"),
@@ -264,6 +270,14 @@ class _Reader:
             return LogPoint(word)  # type: ignore[arg-type]
         return LogPoint(offsets=self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS))
 
+    def bounds(self, name: str) -> NumberRange:
+        low, high = (self._integer(f"{name}{side}", 0, limits.OFFSET_MAX, None) for side in ("Min", "Max"))
+        return NumberRange(low, high)
+
+    def instant(self, name: str) -> int | None:
+        given = self.text(name)
+        return None if given is None else instant_ms(name, given, self._now_ms)
+
     def where(self) -> Where:
         keys = self.text("keys")
         if keys is not None and keys.lstrip().startswith("["):
@@ -274,6 +288,8 @@ class _Reader:
         return Where(
             keys=listed,
             headers=headers,
+            from_ms=self.instant("publishedFrom"),
+            to_ms=self.instant("publishedTo"),
             priority_min=self._integer("priorityMin", 0, limits.PRIORITY_MAX, None),
             priority_max=self._integer("priorityMax", 0, limits.PRIORITY_MAX, None),
         ).checked()

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from wherry.spark.link import FlightLink, link
 from wherry.spark.options import Options
+from wherry.spark.ranges import NumberRange
 from wherry.spark.read import reading
 from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import resolve
@@ -35,13 +36,26 @@ class BatchReader(DataSourceReader):
             tickets = broker.parts(command)
             if options.fail_on_data_loss and _is_queue(broker, topic):
                 tickets = [_lenient(ticket) for ticket in tickets]
-            tasks += [ReadTask(ticket) for ticket in tickets]
+            tasks += [ReadTask(kept) for ticket in tickets if (kept := _clipped(ticket, options)) is not None]
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadTask):  # Spark sends a partition of its own if the reader returned none
             return iter(())
         return reading.read(self._options, self._schema, partition)
+
+
+def _clipped(ticket: bytes, options: Options) -> bytes | None:
+    """Return the part of a ticket within the partitions and offsets of the load; None if it has none."""
+    if options.partitions == options.offsets == NumberRange():
+        return ticket
+    body = msgspec.json.decode(ticket)
+    number = body.get("partition", 0)
+    chosen = options.partitions.clip(number, number + 1)
+    start, stop = options.offsets.clip(body.get("start", 0), body["stop"])
+    if chosen != (number, number + 1) or start >= stop:
+        return None
+    return msgspec.json.encode({**body, "start": start, "stop": stop})
 
 
 def _is_queue(broker: FlightLink, topic: str) -> bool:
