@@ -7,5 +7,6 @@ from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.java import java_home
 from wherry.spark.session import session, steady
 from wherry.spark.table import table
+from wherry.spark.views import register_topics
 
-__all__ = ["clear_unbegun", "java_home", "session", "steady", "table"]
+__all__ = ["clear_unbegun", "java_home", "register_topics", "session", "steady", "table"]
