@@ -16,7 +16,7 @@ NAMED = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
 def test_every_example_runs(spark, broker, tmp_path, capfd):
     name = broker.create(name="orders")
     broker.publish(name, [b'{"id": 1, "city": "Oslo", "amount": 5}', b"{broken"], key=["a", "b"])
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
     for block in BLOCKS:
         # Spark takes relative paths and variables from where its Java was started; the topic is of this test.
         code = block.replace('"topic", "orders"', f'"topic", "{name}"').replace('"orders.', f'"{tmp_path}/orders.')
@@ -25,6 +25,7 @@ def test_every_example_runs(spark, broker, tmp_path, capfd):
         code = code.replace('(spark, "orders")', f'(spark, "{name}", url="{broker.url}")').replace(
             "`orders`", f"`{name}`"
         )
+        code = code.replace("http://127.0.0.1:7070", broker.http)
         exec(compile(code.replace("session()", "spark"), "docs/spark.md", "exec"), {"spark": spark})
     assert len(broker.payloads(name)) == 1_000, "the stream has read the first two"
     assert spark.read.parquet(f"{tmp_path}/orders.parquet").count() == 2

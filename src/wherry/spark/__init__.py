@@ -5,8 +5,9 @@ Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark s
 
 from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.java import java_home
+from wherry.spark.queries.reporter import report_queries
 from wherry.spark.session import session, steady
 from wherry.spark.table import table
 from wherry.spark.views import register_topics
 
-__all__ = ["clear_unbegun", "java_home", "register_topics", "session", "steady", "table"]
+__all__ = ["clear_unbegun", "java_home", "register_topics", "report_queries", "session", "steady", "table"]

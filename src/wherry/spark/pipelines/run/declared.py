@@ -21,6 +21,7 @@ from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.session import conf_of
 
 SUFFIXES = (".yml", ".yaml")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def is_declared(path: Path) -> bool:
@@ -40,11 +41,12 @@ def command(path: Path, master: str) -> list[str]:
 
 def settings(path: Path, master: str) -> dict[str, str]:
     """Return the settings of Spark on this machine: tables and their catalog are beside the file."""
-    home = path.parent.resolve()
-    return conf_of(master) | {
+    home, conf = path.parent.resolve(), conf_of(master)
+    return conf | {
         "spark.sql.catalogImplementation": "hive",  # the other catalog loses its tables, so a second run would fail
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
+        JAVA_OPTIONS: f"{conf.get(JAVA_OPTIONS, '')} -Dderby.stream.error.file={os.devnull}".strip(),
     }
 
 
