@@ -9,8 +9,12 @@ import urllib.request
 
 import pytest
 
+from tests.ports import free_port
+from tests.spark.brokers import Broker
+from tests.spark.brokers import broker as started
 from wherry.model.errors import InvalidInput
 from wherry.spark import report_queries
+from wherry.spark.queries.reporter import QUERIES_MAX, QueryReporter
 from wherry.spark.queries.tally import QueryTally
 
 PATIENCE_S = 120
@@ -87,6 +91,60 @@ def test_a_failed_query_has_its_reason(spark, broker, queries, reporter, tmp_pat
     broker.publish(topic, [b"no number"])
     (found,) = wait_for(lambda: [each for each in shown(broker, name) if each["state"] == "failed"])
     assert found["reason"] and query.exception() is not None
+
+
+def test_an_end_is_reported_once_the_node_is_back(tmp_path):
+    own = Broker(tmp_path, "--port", str(port := free_port()))
+    reporter = QueryReporter(f"http://127.0.0.1:{port}", None, None)
+    reporter.started("id", "late")
+    reporter.note("id", "progressed", {"sources": [{"endOffset": json.dumps(MARK)}], "numInputRows": 3})
+    reporter.note("id", "terminated", None)
+    wait_for(lambda: reporter._warned)
+    own.start()
+    try:
+        (found,) = wait_for(lambda: shown(own, "late"))
+        assert (found["state"], found["rows"], found["topics"]) == ("ended", 3, ["orders"])
+        wait_for(lambda: not reporter._tallies)
+        for number in range(QUERIES_MAX + 1):
+            reporter.started(f"q{number}", None)
+        assert len(reporter._tallies) == QUERIES_MAX
+        reporter.note("q0", "terminated", None)
+        reporter.started("more", None)
+        assert "more" in reporter._tallies and len(reporter._tallies) <= QUERIES_MAX
+    finally:
+        reporter.close()
+        own.end()
+
+
+def test_a_key_reports_and_sees_only_queries_of_topics_that_it_may_consume(tmp_path):
+    with started(tmp_path, "--keys", "on") as own:
+        admin = (tmp_path / "data" / "admin.key").read_text().strip()
+
+        def call(method, path, key, body=None):
+            data = None if body is None else json.dumps(body).encode()
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            try:
+                with urllib.request.urlopen(
+                    urllib.request.Request(f"{own.http}{path}", data, headers, method=method), timeout=30
+                ) as answer:
+                    return answer.status, json.loads(answer.read() or b"{}")
+            except urllib.error.HTTPError as refused:
+                return refused.code, {}
+
+        rights = {"name": "one", "rights": [{"verb": "consume", "topics": "one"}]}
+        one = call("POST", "/v1/keys", admin, rights)[1]["token"]
+        reporter = QueryReporter(own.http, one, None)
+        reporter.started("a", "mine")
+        mark = {**MARK, "positions": {"one": {"0": 1}}}
+        reporter.note("a", "progressed", {"sources": [{"endOffset": json.dumps(mark)}]})
+        wait_for(lambda: reporter.sent)
+        reporter.close()
+        other = {"name": "other", "state": "running", "positions": {"one": {"0": 1}, "two": {"0": 1}}}
+        assert call("PUT", "/v1/queries/b", one, other)[0] == 403
+        assert call("PUT", "/v1/queries/b", admin, other)[0] == 204
+        assert call("GET", "/v1/queries", "wk_nobody_secret")[0] == 401
+        assert [each["name"] for each in call("GET", "/v1/queries", one)[1]["queries"]] == ["mine"]
+        assert [each["name"] for each in call("GET", "/v1/queries", admin)[1]["queries"]] == ["mine", "other"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ import logging
 import os
 import ssl
 import threading
+import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +25,9 @@ _log = logging.getLogger("wherry.spark")
 
 URL = "http://127.0.0.1:7070"
 EVERY_S = 10.0
-"""Seconds between two reports of a query about which there is nothing new, so that the node knows that it lives."""
+"""Seconds between two reports of a query without anything new, so that the node knows that the query lives."""
+PAUSE_S = 0.5
+"""Seconds between two rounds of reports, however short the micro-batches are."""
 ANSWER_S = 5.0
 QUERIES_MAX = 200
 """Queries that are reported at a time; later ones are not."""
@@ -40,7 +45,9 @@ class QueryReporter:
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._tallies: dict[str, QueryTally] = {}
         self._new: set[str] = set()
-        self._closing = self._warned = False
+        self._end, self._warned = threading.Event(), False
+        self.detach: Callable[[], None] = lambda: None
+        """Removes the listener from the session."""
         self.sent = 0
         """Reports that the node has taken."""
         self._thread = threading.Thread(target=self._run, name="wherry reports", daemon=True)
@@ -49,44 +56,58 @@ class QueryReporter:
     def started(self, query: str, name: str | None) -> None:
         """Note a query that begins."""
         with self._lock:
-            if len(self._tallies) < QUERIES_MAX:
-                self._tallies[query] = QueryTally(name or query)
+            self._tally(query, name)
 
     def note(self, query: str, what: str, *given: Any) -> None:
         """Call a method of the tally of a query, and have the report sent soon."""
         with self._lock:
-            if query not in self._tallies and len(self._tallies) < QUERIES_MAX:
-                self._tallies[query] = QueryTally(query)  # it began before the reports
-            tally = self._tallies.get(query)
+            tally = self._tallies.get(query) or self._tally(query, None)  # it may have begun before the reports
             if tally is not None:
                 getattr(tally, what)(*given)
                 self._new.add(query)
         self._wake.set()
 
+    def _tally(self, query: str, name: str | None) -> QueryTally | None:
+        """Begin a tally, in place of one that is over where there are too many; None if all of these run."""
+        if len(self._tallies) >= QUERIES_MAX:
+            over = next((known for known, tally in self._tallies.items() if tally.is_over), None)
+            if over is None:
+                return None
+            del self._tallies[over]
+        self._tallies[query] = QueryTally(name or query)
+        return self._tallies[query]
+
     def close(self, timeout_s: float = ANSWER_S) -> None:
-        """Send what is new a last time, and end the thread."""
-        self._closing = True
+        """Leave the session, send what is new a last time, and end the thread."""
+        with suppress(Exception):  # of any kind: the session may have stopped before
+            self.detach()
+        self._end.set()
         self._wake.set()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._closing:
-            is_woken = self._wake.wait(EVERY_S)
+        all_at = time.monotonic()
+        while not self._end.is_set():
+            self._wake.wait(EVERY_S)
             self._wake.clear()
-            for query, report in self._due(everything=not is_woken):
-                self._send(query, report)
+            is_time = time.monotonic() - all_at >= EVERY_S
+            all_at = time.monotonic() if is_time else all_at
+            self._send_all(everything=is_time)
+            self._end.wait(PAUSE_S)
+        self._send_all(everything=False)
 
-    def _due(self, *, everything: bool) -> list[tuple[str, dict[str, Any]]]:
-        """Take the reports to send; forget the queries that have ended."""
+    def _send_all(self, *, everything: bool) -> None:
+        """Send the reports of queries about which there is something new, or of all; forget those that are over."""
         with self._lock:
             chosen = list(self._tallies) if everything else [query for query in self._new if query in self._tallies]
             self._new.clear()
-            found = [(query, self._tallies[query].report()) for query in chosen]
-            for query in [query for query in chosen if self._tallies[query].is_over]:
-                del self._tallies[query]
-        return [(query, report) for query, report in found if report is not None]
+            found = [(query, self._tallies[query].report(), self._tallies[query].is_over) for query in chosen]
+        for query, report, is_over in found:
+            if (report is None or self._send(query, report)) and is_over:
+                with self._lock:
+                    self._tallies.pop(query, None)
 
-    def _send(self, query: str, report: dict[str, Any]) -> None:
+    def _send(self, query: str, report: dict[str, Any]) -> bool:
         headers = {"Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -96,10 +117,12 @@ class QueryReporter:
             with urllib.request.urlopen(request, timeout=ANSWER_S, context=self._tls):
                 self.sent += 1
                 self._warned = False
+                return True
         except (OSError, ValueError) as fault:  # also each answer that is an error
             if not self._warned:
                 _log.warning("queries are not reported to %s: %s", self._url, fault)
             self._warned = True
+            return False
 
 
 def report_queries(
@@ -129,5 +152,7 @@ def report_queries(
     if not chosen.startswith(("http://", "https://")):
         raise InvalidInput("url", chosen, f"the HTTP address of a node, such as {URL}")
     reporter = QueryReporter(chosen, key or environ("WHERRY_KEY") or None, ca or environ("WHERRY_CA") or None)
-    spark.streams.addListener(QueryListener(reporter))
+    listener = QueryListener(reporter)
+    spark.streams.addListener(listener)
+    reporter.detach = lambda: spark.streams.removeListener(listener)
     return reporter
