@@ -247,7 +247,13 @@ class Node:
             stack.callback(giving.cancel)
         # if pandas is installed and not kept out, Arrow loads it with the first array: now, not in the first request
         pa.array([])
-        context = None if tls is None else tls.context
+        await self._start_wires(access, metrics, None if tls is None else tls.context)
+        if config.mesh.node is not None:
+            await self._start_mesh(metrics)
+
+    async def _start_wires(self, access: Access, metrics: Metrics, context: ssl.SSLContext | None) -> None:
+        """Serve the wires that are enabled, and listen for all of them once each is ready."""
+        config = self.config
         served = [Served("http", self.server, config.server.port, "server.host, server.port")]
         if config.flight.enabled:
             await self._start_flight(access)
@@ -256,8 +262,6 @@ class Node:
         for each in served:
             await self._listen(each, context)
         await self._listen_unix(config.server.unix_socket)
-        if config.mesh.node is not None:
-            await self._start_mesh(metrics)
 
     def _take_reports(self, metrics: Metrics) -> None:
         """Let streaming queries of Spark report themselves, and show them."""

@@ -48,19 +48,21 @@ def repaired(world: GossipWorld, announce: Announce, pass_period: Pass) -> list[
     lives = world.running
     if len(lives) < MEMBERS_MIN:
         return []
-    teller, away = lives[0], lives[-1]
-    world.blocked[teller.name, away.name] += 1  # else its next packet would tell
+    reporter, away = lives[0], lives[-1]
+    world.blocked[reporter.name, away.name] += 1  # else its next packet would tell
     away.side = 1
-    announce(teller)
+    announce(reporter)
     for _ in range(AWAY_PERIODS):
         pass_period()
     away.side = 0
     for _ in range(AWAY_PERIODS + SETTLE_PERIODS + REPAIR_PERIODS):
-        if _knows(world, away, teller):
+        if _knows(world, away, reporter):
             break
         pass_period()
-    world.unblock((teller.name, away.name))
-    return [] if _knows(world, away, teller) else [f"repaired: {away.name} does not know what {teller.name} provides"]
+    world.unblock((reporter.name, away.name))
+    return (
+        [] if _knows(world, away, reporter) else [f"repaired: {away.name} does not know what {reporter.name} provides"]
+    )
 
 
 def _knows(world: GossipWorld, holder: MemberProcess, life: MemberProcess) -> bool:

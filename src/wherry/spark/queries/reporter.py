@@ -46,7 +46,7 @@ class QueryReporter:
         self._tallies: dict[str, QueryTally] = {}
         self._new: set[str] = set()
         self._end, self._warned = threading.Event(), False
-        self.detach: Callable[[], None] = lambda: None
+        self.remove_listener: Callable[[], None] = lambda: None
         """Removes the listener from the session."""
         self.sent = 0
         """Reports that the node has taken."""
@@ -80,7 +80,7 @@ class QueryReporter:
     def close(self, timeout_s: float = ANSWER_S) -> None:
         """Leave the session, send what is new a last time, and end the thread."""
         with suppress(Exception):  # of any kind: the session may have stopped before
-            self.detach()
+            self.remove_listener()
         self._end.set()
         self._wake.set()
         self._thread.join(timeout_s)
@@ -154,5 +154,5 @@ def report_queries(
     reporter = QueryReporter(chosen, key or environ("WHERRY_KEY") or None, ca or environ("WHERRY_CA") or None)
     listener = QueryListener(reporter)
     spark.streams.addListener(listener)
-    reporter.detach = lambda: spark.streams.removeListener(listener)
+    reporter.remove_listener = lambda: spark.streams.removeListener(listener)
     return reporter
