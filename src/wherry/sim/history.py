@@ -387,6 +387,8 @@ class History:
     """When consumers left: the messages that they held were free from then on."""
     lives: list[Life] = field(default_factory=list)
     acted: list[Acted] = field(default_factory=list)
+    full: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when the disk was full."""
     remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)
     """Messages delivered by the last drain, after which every subscription was empty."""
     faults: list[str] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 
 from wherry.broker.broker import Broker
@@ -210,8 +211,7 @@ class Nemesis:
         kind = self.random.choice(("slow", "sync", "write", "full", "well", "well"))
         self.world.note("disk", kind)
         self.world.acted("nemesis", f"disk: {kind}")
-        disk.faults = self.world.usual_faults
-        disk.capacity_bytes = CAPACITY_BYTES
+        self._end_fault()
         if kind == "slow":
             disk.faults = replace(disk.faults, delay_us_max=100_000)
         elif kind == "sync":
@@ -220,9 +220,16 @@ class Nemesis:
             disk.faults = replace(disk.faults, write_fails=0.02)
         elif kind == "full":
             disk.capacity_bytes = CAPACITY_BYTES - disk.free_bytes()
+            self.world.history.full.append((self.world.now(), inf))
 
     def heal(self) -> None:
         """End the faults of the disk."""
         self.world.acted("nemesis", "no more faults")
+        self._end_fault()
+
+    def _end_fault(self) -> None:
         self.world.disk.faults = self.world.usual_faults
         self.world.disk.capacity_bytes = CAPACITY_BYTES
+        full = self.world.history.full
+        if full and full[-1][1] == inf:
+            full[-1] = (full[-1][0], self.world.now())
