@@ -56,7 +56,7 @@ FAILED_LATELY = (
     622,
     434,  # an advance between two looks at the lag, all in one instant: a fault of the checker
     24,  # expired for one subscription, then redriven for the other and acked: a fault of the checker
-    9,  # a message that had expired was delivered while the disk was full, as docs/limits.md has it: the checker's fault
+    9,  # a message that had expired was delivered while the disk was full, as documented: a fault of the checker
 )
 
 
