@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tests.integration.service_worker import note
+from tests.integration.service_worker import id_in, note
 from wherry.service.current import current_call
 from wherry.service.losses import Losses
 from wherry.service.lost.lost_call import LostCall
@@ -56,7 +56,7 @@ async def provide(folder: Path, instance: str, registry: str) -> None:
         await asyncio.sleep(0.005)
         return call
 
-    async with peer(registry=registry, provides=[job], instance_id=instance) as provider:
+    async with peer(registry=registry, provides=[job], instance_id=id_in(folder, instance)) as provider:
         note(folder / f"{instance}.url", provider.url.encode())
         await _stopped()
 

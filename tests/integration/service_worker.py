@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -26,6 +27,14 @@ from wherry.service.service import Service
 LOOK_S = 0.02
 UNDER_WAY = 16
 TIMEOUT_S = 1.0
+
+
+def id_in(folder: Path, name: str) -> str:
+    """Return the id of an instance, which no other test that runs on this machine has.
+
+    A port of an instance that was killed may be given to one of another test, whose services have the same names.
+    """
+    return f"{name}-{crc32(os.fsencode(folder)):08x}"
 
 
 class FolderRegistry:
@@ -106,7 +115,7 @@ async def provide(folder: Path, instance: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     registry = FolderRegistry(folder)
     await registry.start()
-    async with peer(registry=registry, provides=[job], instance_id=instance) as provider:
+    async with peer(registry=registry, provides=[job], instance_id=id_in(folder, instance)) as provider:
         note(folder / f"{instance}.url", provider.url.encode())
         await stopped.wait()
     await registry.close()

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.integration.service_worker import TIMEOUT_S, Noted
+from tests.integration.service_worker import TIMEOUT_S, Noted, id_in
 
 PATIENCE_S = 90.0
 SLACK_S = 20.0
@@ -47,7 +47,12 @@ class Processes:
         """Start an instance, and wait until it can be called."""
         known = len(self.lines(f"{name}.url"))
         self.begin("provide", name)
-        self.until(lambda: len(self.lines(f"{name}.url")) > known and (self.folder / f"job-{name}.instance").exists())
+        self.until(
+            lambda: (
+                len(self.lines(f"{name}.url")) > known
+                and (self.folder / f"job-{id_in(self.folder, name)}.instance").exists()
+            )
+        )
 
     def kill(self, name: str) -> None:
         """Kill an instance; its record stays, as it does in a registry that has not noticed."""
@@ -168,7 +173,11 @@ def test_a_call_is_one_request_of_http_and_a_service_is_inspected_and_controlled
 
     assert send("POST", "/services/job/run", "http-1") == (200, "a")
     status, listed = send("GET", "/services")
-    assert (status, listed["instance"], [each["service"] for each in listed["services"]]) == (200, "a", ["job"])
+    assert (status, listed["instance"], [each["service"] for each in listed["services"]]) == (
+        200,
+        id_in(processes.folder, "a"),
+        ["job"],
+    )
     status, shown = send("GET", "/services/job")
     (method,) = shown["methods"]
     assert (method["name"], method["calls"]["answered"], method["max_concurrent"]) == ("run", 1, 8)
