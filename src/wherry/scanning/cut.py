@@ -63,8 +63,8 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
     began = link.action("extents", {"topic": topic})
     found = None if here is None else manifest.need(here, topic)
     extents = link.action("extents", {"topic": topic})
-    check_partitions(start, extents)
-    check_partitions(stop, extents)
+    check_partitions("start", start, extents)
+    check_partitions("end", stop, extents)
     parts: list[Part] = []
     ends: dict[int, int] = {}
     for number, end in sorted((int(text), end) for text, end in extents["stop"].items()):
@@ -85,13 +85,17 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
     return Cut(topic, extents["incarnation"], extents["keep"] == "settled", here, tuple(parts), ends)
 
 
-def check_partitions(given: Offsets, extents: Mapping[str, Any]) -> None:
+def check_partitions(field: str, given: Offsets, extents: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` unless offsets are whole numbers from 0 on, of partitions that the topic has."""
     for number, offset in given.items():
-        if str(number) not in extents["stop"]:
-            raise InvalidInput("start, end", number, "partitions of the topic: " + ", ".join(extents["stop"]))
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise InvalidInput("start, end", offset, "an offset, from 0 on")
+        if not _is_whole(number) or str(number) not in extents["stop"]:
+            raise InvalidInput(field, number, "numbers of partitions of the topic: " + ", ".join(extents["stop"]))
+        if not _is_whole(offset) or offset < 0:
+            raise InvalidInput(field, offset, "an offset, from 0 on")
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def narrowed(part: Part, wanted: Narrowing) -> Part | None:

@@ -87,7 +87,16 @@ def _link(url: str | None, key: str | None, ca: str | None) -> FlightLink:
     address = url or environ("WHERRY_FLIGHT_URL") or URL
     if not isinstance(address, str) or not address.startswith(SCHEMES):
         raise InvalidInput("url", address, f"an address of Arrow Flight, such as {URL} or grpc+tls://host:7072")
-    return FlightLink(address, key or environ("WHERRY_KEY") or None, ca or environ("WHERRY_CA") or None, RETRY_S)
+    return FlightLink(address, _key(key or environ("WHERRY_KEY") or None), ca or environ("WHERRY_CA") or None, RETRY_S)
+
+
+def _key(given: object) -> str | None:
+    """Return an API key that can be sent; the text of the error does not show it."""
+    if given is None or (isinstance(given, str) and given.isascii() and given.isprintable()):
+        return given
+    raise InvalidInput(
+        "key", "something else", "an API key as text, of visible characters of ASCII, without a line end"
+    )
 
 
 def _place(field: str, given: Place) -> tuple[Mapping[int, int], int | None]:
