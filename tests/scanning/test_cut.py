@@ -5,13 +5,17 @@ import threading
 import time
 
 import duckdb
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from polars.testing import assert_frame_equal
 
 from tests.examples import scaled
 from tests.scanning.worlds import World
 from wherry.model.errors import HistoryLost, NotFound, StorageError
+from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 
 PLACE = ["partition", "offset"]
 PATIENCE_S = 60
@@ -134,6 +138,53 @@ def test_a_stream_that_was_trimmed_after_it_was_archived_is_whole(broker, tmp_pa
     late = scan.polars().filter(published=last).collect()
     assert_frame_equal(late, rows.filter(published=last), check_row_order=False)
     assert late.height > 0
+
+
+def test_what_neither_log_nor_archive_has_is_an_error_or_left_out(broker, tmp_path):
+    world = World(broker, tmp_path, partitions=1, keep="bytes", keep_bytes=20_000)
+    world.publish(50, random.Random(3))
+    world.archive()
+    world.publish(50, random.Random(5))
+    strict, lenient = world.scan(archive=world.to), world.scan(archive=world.to, fail_on_loss=False)
+    trimmed(world)
+    with pytest.raises(HistoryLost):
+        strict.polars().collect()
+    found = lenient.polars().collect()["offset"].to_list()
+    assert found[:50] == list(range(50)), "the archive has these"
+    assert found == sorted(set(found)), "none twice"
+    assert len(found) < 100
+    world.archive()  # now the archive has what is left of them, and they may be in the log as well
+    assert lenient.polars().collect()["offset"].to_list() == found
+
+
+def test_the_log_behind_an_archive_is_not_held_in_memory(queue):
+    queue.publish(10, random.Random(1))
+    queue.archive()
+    rows, count = 10_000, 100
+
+    def read(ticket):
+        for at in range(0, count * rows, rows):
+            yield pa.record_batch([pc.add(pa.array(np.arange(at, at + rows)), ticket["start"])], names=["offset"])
+
+    span = UnarchivedRange(queue.topic, 0, 10, 10 + count * rows)
+    before, most, last = pa.total_allocated_bytes(), 0, 9
+    for batch in tail(queue.broker.link, queue.here, span, ["offset"], read=read):
+        assert batch.column("offset")[0].as_py() == last + 1
+        last, most = batch.column("offset")[-1].as_py(), max(most, pa.total_allocated_bytes() - before)
+    assert last + 1 == span.stop
+    assert most < 10 * rows * 8, "a few batches"
+
+
+def test_a_queue_with_an_archive_has_all_or_fails(queue):
+    queue.publish(30, random.Random(3))
+    queue.archive()
+    queue.publish(30, random.Random(4))
+    strict, lenient = queue.scan(archive=queue.to), queue.scan(archive=queue.to, fail_on_loss=False)
+    queue.broker.link.action("unsubscribe", {"topic": queue.topic, "name": "archive"})
+    queue.let_go()
+    with pytest.raises(HistoryLost):
+        strict.polars().collect()
+    assert lenient.polars().collect().height == 30
 
 
 def test_settled_messages_of_a_queue_are_left_out(queue):

@@ -40,7 +40,7 @@ def batches(
     more = {"where": where} if where else {}
     read = partial(_read, link, files=files)
     if cut.here is not None:
-        yield from tail(link, cut.here, span, names, more, read)
+        yield from tail(link, cut.here, span, names, more, read, strict=strict)
         return
     ticket = {"topic": span.topic, "partition": span.partition, "start": span.start, "stop": span.stop}
     yield from read({**ticket, "columns": names, **more, "strict": strict})

@@ -77,8 +77,9 @@ def scan(  # noqa: PLR0913 - options by name, each with a default
     last, to_us = _place("end", end)
     cut = resolve(link, topic, first, last, archive)
     published = Interval(WHOLE.low if from_us is None else from_us, WHOLE.high if to_us is None else to_us - 1)
+    settled_may_go = cut.is_queue and cut.here is None  # what an archive covers leaves the queue after it was archived
     return Scan(
-        link, cut, published, (payload, kind), local_files=local_files, strict=fail_on_loss and not cut.is_queue
+        link, cut, published, (payload, kind), local_files=local_files, strict=fail_on_loss and not settled_may_go
     )
 
 
