@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 
 from tests.examples import scaled
 from tests.scanning.worlds import World
-from wherry.model.errors import HistoryLost, NotFound, StorageError
+from wherry.model.errors import Corrupt, HistoryLost, NotFound, StorageError
 from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 
 PLACE = ["partition", "offset"]
@@ -216,6 +216,29 @@ def test_a_file_that_was_removed_is_an_error(broker, tmp_path):
         path.unlink()
     with pytest.raises(StorageError, match="scan again"):
         scan.polars().collect()
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda whole: whole[:300], lambda whole: whole[:-4] + b"nope"])
+def test_a_file_that_was_damaged_is_an_error_that_names_it(broker, tmp_path, damage):
+    world = World(broker, tmp_path, partitions=1)
+    world.publish(30, random.Random(3))
+    world.archive()
+    (path,) = tmp_path.rglob("*.parquet")
+    path.write_bytes(damage(path.read_bytes()))
+    for use in (world.scan(archive=world.to).polars().collect, world.scan(archive=world.to).arrow().read_all):
+        with pytest.raises(Corrupt, match=path.name):
+            use()
+
+
+def test_a_damaged_place_in_a_file_is_an_error_that_names_it(broker, tmp_path):
+    world = World(broker, tmp_path, partitions=1)
+    world.publish(300, random.Random(3))
+    world.archive()
+    (path,) = tmp_path.rglob("*.parquet")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + bytes(1_000) + whole[1_004:])
+    with pytest.raises(StorageError, match=path.name):
+        world.scan(archive=world.to).polars().collect()
 
 
 def test_the_next_scan_begins_where_the_last_one_ended(broker, tmp_path):

@@ -24,16 +24,25 @@ def batches(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Na
     file = part.file
     if not _day(file.date, wanted.published):
         return
+    place = store.whole(file.path)
     try:
-        source = store.open(file.path)
+        yield from _rows(store, part, columns, wanted)
     except FileNotFoundError:
         raise StorageError(
-            f"{store.whole(file.path)} is gone: the archive was compacted since this scan was made, and the grace time"
-            " of the file is over; scan again"
+            f"{place} is gone: the archive was compacted since this scan was made, and the grace time of the file is"
+            " over; scan again"
         ) from None
+    except pa.ArrowInvalid as fault:
+        raise Corrupt(place, 0, f"not the Parquet file that was written ({fault})") from None
+    except OSError as fault:
+        raise StorageError(f"{place} cannot be read: {fault}") from None
+
+
+def _rows(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narrowing) -> Iterator[pa.RecordBatch]:
+    file = part.file
     is_cut = part.start > file.first or part.stop <= file.last
     names = list(dict.fromkeys(["offset", *columns]))
-    with source, pq.ParquetFile(source) as parquet:
+    with store.open(file.path) as source, pq.ParquetFile(source) as parquet:
         if parquet.metadata.num_rows != file.rows:
             why = f"{parquet.metadata.num_rows} rows where the manifest has {file.rows}"
             raise Corrupt(store.whole(file.path), 0, why)
