@@ -15,6 +15,8 @@ from polars.testing import assert_frame_equal
 from tests.examples import scaled
 from tests.scanning.worlds import World
 from wherry.model.errors import Corrupt, HistoryLost, NotFound, StorageError
+from wherry.scanning.cut import resolve
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 
 PLACE = ["partition", "offset"]
@@ -205,6 +207,39 @@ def test_another_topic_of_the_same_name_is_not_read(broker, tmp_path):
     world.publish(30, random.Random(4))
     with pytest.raises(NotFound, match="deleted and created again"):
         scan.polars().collect()
+
+
+def test_a_topic_that_is_made_anew_while_a_scan_is_made(broker, tmp_path):
+    world = World(broker, tmp_path)
+    world.publish(30, random.Random(3))
+    asked = []
+
+    class Link(FlightLink):
+        """A link to the broker beside which the topic is made anew between two questions."""
+
+        def action(self, name, body, wait_ms=0):
+            asked.append(name)
+            if len(asked) == 2:
+                broker.link.action("delete-topic", {"topic": world.topic})
+                broker.link.action("create-topic", {"name": world.topic, "partitions": 3})
+            return super().action(name, body, wait_ms)
+
+    with pytest.raises(NotFound, match="deleted and created again"):
+        resolve(Link(broker.url), world.topic, {}, {}, None)
+
+
+def test_an_offset_that_is_named_and_gone_is_an_error_beside_an_archive(broker, tmp_path):
+    world = World(broker, tmp_path, partitions=1, keep="bytes", keep_bytes=20_000)
+    world.archive()
+    world.publish(100, random.Random(3))
+    trimmed(world)
+    for archive in (None, world.to):
+        with pytest.raises(HistoryLost):
+            world.scan(archive=archive, start={0: 0}).polars().collect()
+        rest = world.scan(archive=archive).polars().collect()
+        assert rest["offset"].min() > 0
+        found = world.scan(archive=archive, start={0: 0}, fail_on_loss=False).polars().collect()
+        assert_frame_equal(found, rest)
 
 
 def test_a_file_that_was_removed_is_an_error(broker, tmp_path):

@@ -92,7 +92,10 @@ def test_polars_has_the_same_rows_with_pushdown(scan, full):
         expected = shape(full.lazy()).collect()
         got = shape(lazy).collect(engine=chance.choice(("in-memory", "streaming")))
         matched += 0 < expected.height < full.height
-        assert_frame_equal(got, expected, check_row_order=False), f"{number}: {predicate}"
+        try:
+            assert_frame_equal(got, expected, check_row_order=False)
+        except AssertionError as fault:
+            raise AssertionError(f"{number}: {predicate}") from fault
     assert matched > 0
 
 

@@ -61,6 +61,16 @@ def test_an_empty_topic_has_columns_and_no_rows(world):
     assert scan.polars().head(0).collect().height == 0
 
 
+def test_no_columns_are_rows_all_the_same(world):
+    world.publish(7, random.Random(1))
+    world.archive()
+    world.publish(5, random.Random(1))
+    for scan in (world.scan(archive=world.to), world.scan(archive=world.to, start="1 hour ago"), world.scan()):
+        assert sum(batch.num_rows for batch in scan.arrow([])) == 12
+        assert scan.polars().select(pl.lit(1)).collect().height == 1, "as Polars does with any frame"
+        assert scan.polars().select(pl.len()).collect().item() == 12
+
+
 def test_a_relation_of_the_default_connection(world):
     world.publish(7, random.Random(1))
     relation = world.scan().duckdb()

@@ -45,7 +45,9 @@ def to_read(names: Sequence[str]) -> list[str]:
 def cast(
     schema: pa.Schema, batch: pa.RecordBatch, topic: str, partition: int, decoded: Sequence[pa.Array] = ()
 ) -> pa.RecordBatch:
-    """Return a batch with the columns of a schema."""
+    """Return a batch with the columns of a schema; without any columns it still has its number of rows."""
+    if not schema.names:
+        return batch.select([])
     constants = {"topic": topic, "partition": partition}
     made = dict(zip(DECODED, decoded, strict=False))
     arrays = []

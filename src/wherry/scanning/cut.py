@@ -52,9 +52,13 @@ class Cut(NamedTuple):
     def check_same(self, link: FlightLink) -> None:
         """Raise `NotFound` if the topic was deleted and created again since: its offsets are other messages."""
         if link.action("extents", {"topic": self.topic})["incarnation"] != self.incarnation:
-            fault = NotFound("topic", self.topic)
-            fault.args = (f"topic {self.topic!r} was deleted and created again since this scan was made; scan again",)
-            raise fault
+            raise _made_anew(self.topic)
+
+
+def _made_anew(topic: str) -> NotFound:
+    fault = NotFound("topic", topic)
+    fault.args = (f"topic {topic!r} was deleted and created again since this scan was made; scan again",)
+    return fault
 
 
 def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive: str | None) -> Cut:
@@ -63,6 +67,8 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
     began = link.action("extents", {"topic": topic})
     found = None if here is None else manifest.need(here, topic)
     extents = link.action("extents", {"topic": topic})
+    if extents["incarnation"] != began["incarnation"]:
+        raise _made_anew(topic)
     check_partitions("start", start, extents)
     check_partitions("end", stop, extents)
     parts: list[Part] = []
@@ -79,9 +85,10 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
             if file.partition == number and low < high:
                 parts.append(ArchivedPart(file, low, high))
         begin = began["start"].get(str(number), 0) if behind is None else behind
-        begin = first if found is None and number in start else max(first, begin)
-        if begin < last:
-            parts.append(UnarchivedRange(topic, number, begin, last))
+        if behind is not None or number not in start:  # an offset that is named may not be skipped without a word
+            first = max(first, begin)
+        if first < last:
+            parts.append(UnarchivedRange(topic, number, first, last))
     return Cut(topic, extents["incarnation"], extents["keep"] == "settled", here, tuple(parts), ends)
 
 
