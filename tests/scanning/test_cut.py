@@ -237,7 +237,7 @@ def test_an_offset_that_is_named_and_gone_is_an_error_beside_an_archive(broker, 
         with pytest.raises(HistoryLost):
             world.scan(archive=archive, start={0: 0}).polars().collect()
         rest = world.scan(archive=archive).polars().collect()
-        assert rest["offset"].min() > 0
+        assert 0 not in rest["offset"].to_list()
         found = world.scan(archive=archive, start={0: 0}, fail_on_loss=False).polars().collect()
         assert_frame_equal(found, rest)
 

@@ -104,6 +104,12 @@ def test_few_columns_read_little(scan, proxy):
         ((col("key") == "user-7") & (col("offset") < 1_000), "key = 'user-7' AND \"offset\" < 1000", 10),
         (col("topic").is_null() & (col("offset") < 10), 'topic IS NULL AND "offset" < 10', 0),
         ((col("partition") == 7) | col("partition").is_between(8, 9), "partition >= 7", 0),
+        ((col("key") == "user-7") | (col("offset") < 100), "key = 'user-7' OR \"offset\" < 100", 899),
+        (
+            (col("offset") < 100) | (col("offset") >= ROWS - 100) | (col("key") == "user-7") & (col("priority") == 1),
+            f'"offset" < 100 OR "offset" >= {ROWS - 100} OR key = \'user-7\' AND priority = 1',
+            300,
+        ),
     ],
 )
 def test_a_filter_reads_little(scan, proxy, predicate, where, rows):

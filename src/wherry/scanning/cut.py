@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.scanning.narrowing import Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest import ArchiveFile
@@ -103,11 +102,3 @@ def check_partitions(field: str, given: Offsets, extents: Mapping[str, Any]) -> 
 
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
-
-
-def narrowed(part: Part, wanted: Narrowing) -> Part | None:
-    """Return the offsets of a part that can match; None if none can."""
-    low, high = max(part.start, wanted.offset.low), min(part.stop, wanted.offset.high + 1)
-    if low >= high or not wanted.partition.meets(part.partition, part.partition):
-        return None
-    return part._replace(start=low, stop=high)

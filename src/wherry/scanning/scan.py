@@ -13,10 +13,11 @@ import pyarrow as pa
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
 from wherry.scanning import archived, decode, logged
+from wherry.scanning.alternatives import ANYTHING, Alternatives, all_hold, pieces
 from wherry.scanning.columns import DECODED, MESSAGES, cast, to_read
-from wherry.scanning.cut import ArchivedPart, Cut, Part, narrowed, resolve
+from wherry.scanning.cut import ArchivedPart, Cut, Part, resolve
 from wherry.scanning.decode import Payload
-from wherry.scanning.narrowing import EVERYTHING, WHOLE, Interval, Narrowing, both
+from wherry.scanning.narrowing import WHOLE, Interval, Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.options import RETRY_S, SCHEMES, URL
 from wherry.spark.times import instant_ms
@@ -170,12 +171,16 @@ class Scan:
                 raise InvalidInput("columns", name, "some of " + ", ".join(self._schema.names))
         return pa.schema([self._schema.field(name) for name in names])
 
-    def batches(self, names: Sequence[str], wanted: Narrowing = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], wanted: Alternatives = ANYTHING) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are inside `wanted`, with some columns, by partition; others may be among them."""
         schema = self.projected(names)
-        inside = both(wanted, Narrowing(published=self._published))
-        parts = [found for part in self._cut.parts if (found := narrowed(part, inside)) is not None]
-        if inside.is_empty or not parts:
+        wanted = all_hold(wanted, (Narrowing(published=self._published),))
+        parts = [
+            (part._replace(start=piece.start, stop=piece.stop), piece.wanted)
+            for part in self._cut.parts
+            for piece in pieces(part.partition, part.start, part.stop, wanted)
+        ]
+        if not parts:
             return
         self._cut.check_same(self._link)
         reading = to_read(names)
@@ -184,7 +189,7 @@ class Scan:
         decoded = None
         if any(name in DECODED for name in names):
             decoded = decode.decoder(self._payload, self._schema.field("value").type)
-        for part in parts:
+        for part, inside in parts:
             for batch in self._part(part, reading, inside):
                 rows = self._in_time(batch)
                 if rows.num_rows:
