@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 
 from wherry.model.calls.log import LOGGED
 from wherry.model.errors import Corrupt, StorageError
+from wherry.scanning.columns import counted
 from wherry.scanning.cut import ArchivedPart
 from wherry.scanning.narrowing import Interval, Narrowing
 from wherry.spark.pipelines.archive.files import DAY_US
 from wherry.spark.pipelines.archive.manifest_store import Store
 
-BATCH_ROWS, COUNTED_ROWS = 16_384, 1 << 18
+BATCH_ROWS = 16_384
 
 
 def batches(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narrowing) -> Iterator[pa.RecordBatch]:
@@ -47,7 +48,7 @@ def _rows(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narr
             why = f"{parquet.metadata.num_rows} rows where the manifest has {file.rows}"
             raise Corrupt(store.whole(file.path), 0, why)
         if not columns and not is_cut:
-            yield from _counted(file.rows)
+            yield from counted(file.rows)
             return
         bounds = wanted._replace(offset=Interval(part.start, part.stop - 1))
         groups = [number for number in range(parquet.num_row_groups) if _can_match(parquet, number, bounds)]
@@ -58,12 +59,6 @@ def _rows(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narr
                 rows = batch.filter(pa.array((offsets >= part.start) & (offsets < part.stop)))
             if rows.num_rows:
                 yield rows
-
-
-def _counted(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield as many rows as a file has, without reading them: no column is wanted, not even the offset."""
-    for at in range(0, rows, COUNTED_ROWS):
-        yield pa.record_batch([pa.nulls(min(COUNTED_ROWS, rows - at), pa.int64())], names=["offset"])
 
 
 def _day(date: str, published: Interval) -> bool:
