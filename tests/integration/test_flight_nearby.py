@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.integration.served import Served, served
 from tests.integration.test_flight_log import flush
 from wherry.broker.calls import log
 from wherry.journal.disk.real_files import RealFiles
-from wherry.model.errors import HistoryLost
+from wherry.model.errors import HistoryLost, NotFound, NotWaiting
 from wherry.node.config import SecuritySection
 from wherry.spark.link import FlightLink
 from wherry.spark.read import nearby
@@ -116,6 +118,45 @@ def test_messages_that_are_gone_are_left_out(reader: Reader):
     assert reader.over_flight == []
     assert found.num_rows == 750
     assert found.equals(reader.read(files=False, stop=1_000))
+
+
+def counted(reader: Reader, start: int, stop: int) -> int:
+    rows = 0
+    while start < stop:
+        found = reader.flights.act("nearby", topic="t", partition=0, start=start, stop=stop)
+        rows, start = rows + found["rows"], found["stop"]
+    return rows
+
+
+def test_the_number_of_messages_is_that_of_a_read_wherever_they_are(reader: Reader, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(log, "WINDOW", 170)
+    chance = random.Random(5)
+    reader.flights.act("create-topic", name="t")
+    reader.flights.act("subscribe", topic="t", name="s")
+    broker = reader.node.node.broker
+
+    async def settle_some() -> None:
+        async with await broker.consumer("t", "s") as consumer:
+            delivery = await consumer.pull(chance.randrange(1, 300))
+            rows = range(delivery.batch.num_rows)
+            await delivery.ack([row for row in rows if chance.random() < 0.6])
+        with suppress(NotFound, NotWaiting):  # it may be settled or on lease
+            await broker.cancel("t", f"0-{published - 1}")
+
+    assert counted(reader, 0, 100) == 0, "no message was ever published"
+    published = 0
+    for turn in range(12):
+        count = chance.randrange(1, 300)
+        reader.flights.put([payloads(*[b"%d" % n for n in range(count)])], topic="t")
+        published += count
+        reader.node.run(settle_some())
+        if turn % 3 == 1:
+            reader.flush()
+        for _ in range(5):
+            start, stop = chance.randrange(published), chance.randrange(published + 50)
+            ticket = {"topic": "t", "start": start, "stop": max(start, stop), "columns": ["offset"]}
+            assert counted(reader, start, stop) == sum(batch.num_rows for batch in reader.link.read(ticket))
+    assert 0 < counted(reader, 0, published) < published
 
 
 def test_a_file_that_is_gone_is_read_over_flight(reader: Reader, monkeypatch: pytest.MonkeyPatch):

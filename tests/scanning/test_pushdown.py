@@ -17,6 +17,8 @@ from tests.scanning.worlds import World
 VALUE = pa.schema([("n", pa.int64()), ("city", pa.string())])
 SEED = 17
 
+PREDICATES = pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.long)])
+
 
 @pytest.fixture(scope="module")
 def world(broker, tmp_path_factory):
@@ -73,17 +75,18 @@ def joined_with_itself(predicate, frame):
 
 
 @pytest.mark.rows("A22")
-def test_polars_has_the_same_rows_with_pushdown(scan, full):
-    chance = random.Random(SEED)
+@PREDICATES
+def test_polars_has_the_same_rows_with_pushdown(scan, full, count):
+    chance = random.Random(SEED + count)
     drawn = PolarsPredicates(chance, times_of(full), 300)
     lazy, matched = scan.polars(), 0
-    for number in range(scaled(500)):
+    for number in range(scaled(count)):
         predicate, columns = drawn.one(), some_columns(chance, scan.schema)
-        start, count = chance.choice((0, chance.randrange(200))), chance.randrange(700)
+        start, rows = chance.choice((0, chance.randrange(200))), chance.randrange(700)
         shapes: list[Callable[[pl.LazyFrame], pl.LazyFrame]] = [
             partial(filtered, predicate, columns),
-            partial(first_of_filtered, predicate, columns, count),
-            partial(filtered_of_first, predicate, columns, start, count),
+            partial(first_of_filtered, predicate, columns, rows),
+            partial(filtered_of_first, predicate, columns, start, rows),
             partial(last_of_filtered, predicate),
             partial(counted, predicate),
             partial(joined_with_itself, predicate),
@@ -92,19 +95,23 @@ def test_polars_has_the_same_rows_with_pushdown(scan, full):
         expected = shape(full.lazy()).collect()
         got = shape(lazy).collect(engine=chance.choice(("in-memory", "streaming")))
         matched += 0 < expected.height < full.height
-        assert_frame_equal(got, expected, check_row_order=False), f"{number}: {predicate}"
+        try:
+            assert_frame_equal(got, expected, check_row_order=False)
+        except AssertionError as fault:
+            raise AssertionError(f"{number}: {predicate}") from fault
     assert matched > 0
 
 
 @pytest.mark.rows("A22")
-def test_duckdb_has_the_same_rows_with_pushdown(scan, full):
-    chance = random.Random(SEED)
+@PREDICATES
+def test_duckdb_has_the_same_rows_with_pushdown(scan, full, count):
+    chance = random.Random(SEED + count)
     drawn = SqlPredicates(chance, times_of(full), 300)
     con = duckdb.connect()
     con.execute("SET TimeZone = 'Asia/Tokyo'")
     rows = scan.duckdb(con)
     con.execute("CREATE TABLE whole AS SELECT * FROM rows")
-    for number in range(scaled(500)):
+    for number in range(scaled(count)):
         where = drawn.one()
         names = ", ".join(f'"{name}"' for name in some_columns(chance, scan.schema))
         form = chance.choice(

@@ -61,6 +61,16 @@ def test_an_empty_topic_has_columns_and_no_rows(world):
     assert scan.polars().head(0).collect().height == 0
 
 
+def test_no_columns_are_rows_all_the_same(world):
+    world.publish(7, random.Random(1))
+    world.archive()
+    world.publish(5, random.Random(1))
+    for scan in (world.scan(archive=world.to), world.scan(archive=world.to, start="1 hour ago"), world.scan()):
+        assert sum(batch.num_rows for batch in scan.arrow([])) == 12
+        assert scan.polars().select(pl.lit(1)).collect().height == 1, "as Polars does with any frame"
+        assert scan.polars().select(pl.len()).collect().item() == 12
+
+
 def test_a_relation_of_the_default_connection(world):
     world.publish(7, random.Random(1))
     relation = world.scan().duckdb()
@@ -126,8 +136,11 @@ def test_starts_and_ends(world):
         ({"start": 17}, "start", "offsets by partition, a datetime with a time zone"),
         ({"end": datetime(2027, 1, 1)}, "end", "a datetime with a time zone"),  # noqa: DTZ001 - what is refused
         ({"start": "yesterday"}, "start", "an ISO time"),
-        ({"start": {9: 1}}, "start, end", "partitions of the topic: 0, 1, 2"),
-        ({"end": {0: -1}}, "start, end", "an offset, from 0 on"),
+        ({"start": {9: 1}}, "start", "partitions of the topic: 0, 1, 2"),
+        ({"start": {"0": 1}}, "start", "numbers of partitions of the topic: 0, 1, 2"),
+        ({"end": {True: 1}}, "end", "numbers of partitions of the topic: 0, 1, 2"),
+        ({"end": {0: -1}}, "end", "an offset, from 0 on"),
+        ({"start": {0: 1.5}}, "start", "an offset, from 0 on"),
         ({"payload": "avro"}, "payload", "one of bytes, text, json"),
         ({"payload": "json"}, "payload_schema", "a pyarrow.schema"),
         ({"payload_schema": pa.schema([])}, "payload_schema", "nothing, unless payload is 'json'"),
@@ -157,6 +170,14 @@ def test_address_and_key_of_the_environment(world, monkeypatch):
     monkeypatch.setenv("WHERRY_FLIGHT_URL", world.broker.url)
     assert wherry.scan(world.topic).polars().collect().height == 3
     assert "wk_" not in repr(wherry.scan(world.topic, key="wk_a_b")._link)
+
+
+@pytest.mark.parametrize("key", ["wk_a_secret\n", "wk_\x00secret", "wk_secret\u00fc", b"wk_a_secret"])
+def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(world, key):
+    with pytest.raises(InvalidInput) as caught:
+        world.scan(key=key)
+    assert caught.value.field == "key"
+    assert "secret" not in str(caught.value) + repr(caught.value)
 
 
 def test_a_key_is_needed_where_keys_are_on(tmp_path):

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 
 from wherry.model.calls.log import LOGGED
 from wherry.model.errors import Corrupt, StorageError
+from wherry.scanning.columns import counted
 from wherry.scanning.cut import ArchivedPart
 from wherry.scanning.narrowing import Interval, Narrowing
 from wherry.spark.pipelines.archive.files import DAY_US
 from wherry.spark.pipelines.archive.manifest_store import Store
 
-BATCH_ROWS, COUNTED_ROWS = 16_384, 1 << 18
+BATCH_ROWS = 16_384
 
 
 def batches(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narrowing) -> Iterator[pa.RecordBatch]:
@@ -24,21 +25,30 @@ def batches(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Na
     file = part.file
     if not _day(file.date, wanted.published):
         return
+    place = store.whole(file.path)
     try:
-        source = store.open(file.path)
+        yield from _rows(store, part, columns, wanted)
     except FileNotFoundError:
         raise StorageError(
-            f"{store.whole(file.path)} is gone: the archive was compacted since this scan was made, and the grace time"
-            " of the file is over; scan again"
+            f"{place} is gone: the archive was compacted since this scan was made, and the grace time of the file is"
+            " over; scan again"
         ) from None
+    except pa.ArrowInvalid as fault:
+        raise Corrupt(place, 0, f"not the Parquet file that was written ({fault})") from None
+    except OSError as fault:
+        raise StorageError(f"{place} cannot be read: {fault}") from None
+
+
+def _rows(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Narrowing) -> Iterator[pa.RecordBatch]:
+    file = part.file
     is_cut = part.start > file.first or part.stop <= file.last
     names = list(dict.fromkeys(["offset", *columns]))
-    with source, pq.ParquetFile(source) as parquet:
+    with store.open(file.path) as source, pq.ParquetFile(source) as parquet:
         if parquet.metadata.num_rows != file.rows:
             why = f"{parquet.metadata.num_rows} rows where the manifest has {file.rows}"
             raise Corrupt(store.whole(file.path), 0, why)
         if not columns and not is_cut:
-            yield from _counted(file.rows)
+            yield from counted(file.rows)
             return
         bounds = wanted._replace(offset=Interval(part.start, part.stop - 1))
         groups = [number for number in range(parquet.num_row_groups) if _can_match(parquet, number, bounds)]
@@ -49,12 +59,6 @@ def batches(store: Store, part: ArchivedPart, columns: Sequence[str], wanted: Na
                 rows = batch.filter(pa.array((offsets >= part.start) & (offsets < part.stop)))
             if rows.num_rows:
                 yield rows
-
-
-def _counted(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield as many rows as a file has, without reading them: no column is wanted, not even the offset."""
-    for at in range(0, rows, COUNTED_ROWS):
-        yield pa.record_batch([pa.nulls(min(COUNTED_ROWS, rows - at), pa.int64())], names=["offset"])
 
 
 def _day(date: str, published: Interval) -> bool:

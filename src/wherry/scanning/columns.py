@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -34,6 +34,15 @@ DECODED = ("value", "error")
 """The columns that decoding adds: the value, and the reason where there is none."""
 
 
+COUNTED_ROWS = 1 << 18
+
+
+def counted(rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield as many rows as there are, without reading them: no column is wanted, not even the offset."""
+    for at in range(0, rows, COUNTED_ROWS):
+        yield pa.record_batch([pa.nulls(min(COUNTED_ROWS, rows - at), pa.int64())], names=["offset"])
+
+
 def to_read(names: Sequence[str]) -> list[str]:
     """Return the columns of the log that some columns of a scan are made of."""
     wanted = [name for name in names if name not in (*CONSTANT, *DECODED)]
@@ -45,7 +54,9 @@ def to_read(names: Sequence[str]) -> list[str]:
 def cast(
     schema: pa.Schema, batch: pa.RecordBatch, topic: str, partition: int, decoded: Sequence[pa.Array] = ()
 ) -> pa.RecordBatch:
-    """Return a batch with the columns of a schema."""
+    """Return a batch with the columns of a schema; without any columns it still has its number of rows."""
+    if not schema.names:
+        return batch.select([])
     constants = {"topic": topic, "partition": partition}
     made = dict(zip(DECODED, decoded, strict=False))
     arrays = []

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.scanning.narrowing import Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest import ArchiveFile
@@ -52,9 +51,13 @@ class Cut(NamedTuple):
     def check_same(self, link: FlightLink) -> None:
         """Raise `NotFound` if the topic was deleted and created again since: its offsets are other messages."""
         if link.action("extents", {"topic": self.topic})["incarnation"] != self.incarnation:
-            fault = NotFound("topic", self.topic)
-            fault.args = (f"topic {self.topic!r} was deleted and created again since this scan was made; scan again",)
-            raise fault
+            raise _made_anew(self.topic)
+
+
+def _made_anew(topic: str) -> NotFound:
+    fault = NotFound("topic", topic)
+    fault.args = (f"topic {topic!r} was deleted and created again since this scan was made; scan again",)
+    return fault
 
 
 def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive: str | None) -> Cut:
@@ -63,8 +66,10 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
     began = link.action("extents", {"topic": topic})
     found = None if here is None else manifest.need(here, topic)
     extents = link.action("extents", {"topic": topic})
-    check_partitions(start, extents)
-    check_partitions(stop, extents)
+    if extents["incarnation"] != began["incarnation"]:
+        raise _made_anew(topic)
+    check_partitions("start", start, extents)
+    check_partitions("end", stop, extents)
     parts: list[Part] = []
     ends: dict[int, int] = {}
     for number, end in sorted((int(text), end) for text, end in extents["stop"].items()):
@@ -79,24 +84,21 @@ def resolve(link: FlightLink, topic: str, start: Offsets, stop: Offsets, archive
             if file.partition == number and low < high:
                 parts.append(ArchivedPart(file, low, high))
         begin = began["start"].get(str(number), 0) if behind is None else behind
-        begin = first if found is None and number in start else max(first, begin)
-        if begin < last:
-            parts.append(UnarchivedRange(topic, number, begin, last))
+        if behind is not None or number not in start:  # an offset that is named may not be skipped without a word
+            first = max(first, begin)
+        if first < last:
+            parts.append(UnarchivedRange(topic, number, first, last))
     return Cut(topic, extents["incarnation"], extents["keep"] == "settled", here, tuple(parts), ends)
 
 
-def check_partitions(given: Offsets, extents: Mapping[str, Any]) -> None:
+def check_partitions(field: str, given: Offsets, extents: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` unless offsets are whole numbers from 0 on, of partitions that the topic has."""
     for number, offset in given.items():
-        if str(number) not in extents["stop"]:
-            raise InvalidInput("start, end", number, "partitions of the topic: " + ", ".join(extents["stop"]))
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise InvalidInput("start, end", offset, "an offset, from 0 on")
+        if not _is_whole(number) or str(number) not in extents["stop"]:
+            raise InvalidInput(field, number, "numbers of partitions of the topic: " + ", ".join(extents["stop"]))
+        if not _is_whole(offset) or offset < 0:
+            raise InvalidInput(field, offset, "an offset, from 0 on")
 
 
-def narrowed(part: Part, wanted: Narrowing) -> Part | None:
-    """Return the offsets of a part that can match; None if none can."""
-    low, high = max(part.start, wanted.offset.low), min(part.stop, wanted.offset.high + 1)
-    if low >= high or not wanted.partition.meets(part.partition, part.partition):
-        return None
-    return part._replace(start=low, stop=high)
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)

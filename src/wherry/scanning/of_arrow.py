@@ -17,16 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wherry.scanning.narrowing import EVERYTHING, FLIPPED, NOTHING, Narrowing, both, compared, either, one_of
+from wherry.scanning.alternatives import ANYTHING, NOTHING, Alternatives, all_hold, one_holds
+from wherry.scanning.narrowing import FLIPPED, compared, one_of
 
 Step = tuple[str, str]
 
 _SIGNS = {"equal": "==", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
-_JOINS: dict[str, Callable[[Narrowing, Narrowing], Narrowing]] = {
-    "and": both,
-    "and_kleene": both,
-    "or": either,
-    "or_kleene": either,
+_JOINS: dict[str, Callable[[Alternatives, Alternatives], Alternatives]] = {
+    "and": all_hold,
+    "and_kleene": all_hold,
+    "or": one_holds,
+    "or_kleene": one_holds,
 }
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -36,14 +37,14 @@ _MATCH = 0
 """The value of `null_matching_behavior` with which a null matches a null of the set."""
 
 
-def narrowing(expression: pc.Expression) -> Narrowing:
+def narrowing(expression: pc.Expression) -> Alternatives:
     """Return where the rows can be that a filter selects."""
     try:
         _, (buffer,) = expression.__reduce__()
         batch = pa.ipc.open_file(buffer).get_batch(0)
-        return _of(_parsed(iter(_steps(batch.schema)), batch))
+        return _of(_parsed(_steps(batch.schema)[::-1], batch))
     except Exception:  # noqa: BLE001, RUF100 - a pyarrow that writes expressions in another form: nothing is skipped
-        return EVERYTHING
+        return ANYTHING
 
 
 def columns(expression: pc.Expression) -> list[str]:
@@ -92,9 +93,9 @@ class _Call:
         self.name, self.given, self.options = name, list[Any](), dict[str, Any]()
 
 
-def _parsed(steps: Any, batch: pa.RecordBatch) -> Any:
-    """Return the expression that the next steps describe."""
-    kind, value = next(steps)
+def _parsed(steps: list[Step], batch: pa.RecordBatch) -> Any:
+    """Return the expression that the next steps describe, and take them: `steps` has the next one last."""
+    kind, value = steps.pop()
     if kind == "field_ref":
         return "field", value
     if kind == "literal":
@@ -102,35 +103,28 @@ def _parsed(steps: Any, batch: pa.RecordBatch) -> Any:
     if kind != "call":
         raise ValueError(kind)
     call = _Call(value)
-    # The step after the last argument is `end`, or `options` and `end`: look at it before it is taken as an argument.
-    for kind, value in steps:
-        if kind == "end":
-            return call
-        if kind == "options":
-            call.options = dict(batch.column(int(value))[0].items())
-        else:
-            call.given.append(_parsed(_with_first((kind, value), steps), batch))
-    raise ValueError("no end")
+    while steps[-1][0] not in ("options", "end"):
+        call.given.append(_parsed(steps, batch))
+    if steps[-1][0] == "options":
+        call.options = dict(batch.column(int(steps.pop()[1]))[0].items())
+    if steps.pop() != ("end", call.name):
+        raise ValueError(call.name)
+    return call
 
 
-def _with_first(first: Step, rest: Any) -> Any:
-    yield first
-    yield from rest
-
-
-def _of(node: Any) -> Narrowing:
+def _of(node: Any) -> Alternatives:
     if not isinstance(node, _Call):
-        return NOTHING if _is_never(node) else EVERYTHING
+        return NOTHING if _is_never(node) else ANYTHING
     given = node.given
     if node.name in _JOINS and len(given) == 2:
         return _JOINS[node.name](_of(given[0]), _of(given[1]))
     if node.name in _SIGNS and len(given) == 2:
         return _compared(given[0], _SIGNS[node.name], given[1])
     if node.name == "if_else" and len(given) == 3:
-        return either(_of(given[1]), _of(given[2]))
+        return one_holds(_of(given[1]), _of(given[2]))
     if node.name == "is_in" and len(given) == 1:
         return _in(given[0], node.options)
-    return EVERYTHING
+    return ANYTHING
 
 
 def _is_never(node: Any) -> bool:
@@ -138,12 +132,12 @@ def _is_never(node: Any) -> bool:
     return node[0] == "literal" and pa.types.is_boolean(node[1].type) and not node[1].as_py()
 
 
-def _compared(left: Any, sign: str, right: Any) -> Narrowing:
+def _compared(left: Any, sign: str, right: Any) -> Alternatives:
     if not isinstance(left, _Call) and left[0] == "literal":
         left, sign, right = right, FLIPPED[sign], left
     if isinstance(left, _Call) or isinstance(right, _Call) or (left[0], right[0]) != ("field", "literal"):
-        return EVERYTHING
-    return compared(left[1], sign, *_value(right[1]))
+        return ANYTHING
+    return (compared(left[1], sign, *_value(right[1])),)
 
 
 def _value(scalar: pa.Scalar) -> tuple[object, object]:
@@ -157,10 +151,10 @@ def _value(scalar: pa.Scalar) -> tuple[object, object]:
     return None, None
 
 
-def _in(field: Any, options: dict[str, Any]) -> Narrowing:
+def _in(field: Any, options: dict[str, Any]) -> Alternatives:
     if isinstance(field, _Call) or field[0] != "field" or field[1] == "published":
-        return EVERYTHING
+        return ANYTHING
     values = options["value_set"].as_py()
     if None in values and options["null_matching_behavior"].as_py() == _MATCH:
-        return EVERYTHING
-    return one_of(field[1], [value for value in values if value is not None])
+        return ANYTHING
+    return (one_of(field[1], [value for value in values if value is not None]),)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from wherry.scanning.narrowing import EVERYTHING, FLIPPED, Narrowing, both, compared, either, one_of
+from wherry.scanning.alternatives import ANYTHING, Alternatives, all_hold, one_holds
+from wherry.scanning.narrowing import FLIPPED, compared, one_of
 
 if TYPE_CHECKING:
     import polars as pl
 
 _SIGNS = {"Eq": "==", "EqValidity": "==", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
-_JOINS: dict[str, Callable[[Narrowing, Narrowing], Narrowing]] = {
-    "And": both,
-    "LogicalAnd": both,
-    "Or": either,
-    "LogicalOr": either,
+_JOINS: dict[str, Callable[[Alternatives, Alternatives], Alternatives]] = {
+    "And": all_hold,
+    "LogicalAnd": all_hold,
+    "Or": one_holds,
+    "LogicalOr": one_holds,
 }
 _NANOSECONDS = {"Nanoseconds": 1, "Microseconds": 1_000, "Milliseconds": 1_000_000}
 
@@ -34,16 +35,16 @@ class _Value(NamedTuple):
     high: object = None
 
 
-def narrowing(predicate: pl.Expr) -> Narrowing:
+def narrowing(predicate: pl.Expr) -> Alternatives:
     """Return where the rows can be that a predicate selects."""
     try:
         tree = msgspec.json.decode(predicate.meta.serialize(format="json"))
         return _of(tree)
     except Exception:  # noqa: BLE001, RUF100 - a Polars with another form of expressions: then nothing is skipped
-        return EVERYTHING
+        return ANYTHING
 
 
-def _of(node: Any) -> Narrowing:
+def _of(node: Any) -> Alternatives:
     kind, body = _only(node)
     if kind == "BinaryExpr":
         left, sign, right = body["left"], body["op"], body["right"]
@@ -52,7 +53,7 @@ def _of(node: Any) -> Narrowing:
         return _compared(left, _SIGNS.get(sign, ""), right)
     if kind == "Function":
         return _function(body["function"], body["input"])
-    return EVERYTHING
+    return ANYTHING
 
 
 def _only(node: Any) -> tuple[str, Any]:
@@ -62,29 +63,29 @@ def _only(node: Any) -> tuple[str, Any]:
     return "", None
 
 
-def _compared(left: Any, sign: str, right: Any) -> Narrowing:
+def _compared(left: Any, sign: str, right: Any) -> Alternatives:
     if _only(left)[0] == "Literal":
         left, sign, right = right, FLIPPED.get(sign, ""), left
     column, value = _only(left), _value(right)
     if column[0] != "Column" or value is None:
-        return EVERYTHING
-    return compared(column[1], sign, *value)
+        return ANYTHING
+    return (compared(column[1], sign, *value),)
 
 
-def _function(function: Any, given: list[Any]) -> Narrowing:
+def _function(function: Any, given: list[Any]) -> Alternatives:
     kind, boolean = _only(function)
     name, options = _only(boolean)
     column = _only(given[0])
     if kind != "Boolean" or column[0] != "Column":
-        return EVERYTHING
+        return ANYTHING
     if name == "IsBetween":
-        return both(_compared(given[0], ">=", given[1]), _compared(given[0], "<=", given[2]))
+        return all_hold(_compared(given[0], ">=", given[1]), _compared(given[0], "<=", given[2]))
     if name == "IsIn" and column[1] != "published":  # the unit of times in a list may be another one
         values = _list(given[1])
         if values is None or (options.get("nulls_equal", True) and None in values):
-            return EVERYTHING
-        return one_of(column[1], [value for value in values if value is not None])
-    return EVERYTHING
+            return ANYTHING
+        return (one_of(column[1], [value for value in values if value is not None]),)
+    return ANYTHING
 
 
 def _scalar(node: Any) -> tuple[str, Any]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from wherry.scanning import of_polars
+from wherry.scanning.alternatives import ANYTHING
 from wherry.scanning.extras import needed
-from wherry.scanning.narrowing import EVERYTHING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ def frame(scan: Scan) -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         names = scan.schema.names if columns is None else columns
         reading = list(names)
-        wanted = EVERYTHING
+        wanted = ANYTHING
         if predicate is not None:
             reading += [name for name in predicate.meta.root_names() if name not in reading]
             if rows_max is None:  # with both, Polars takes the first rows of all, and then filters these

@@ -13,10 +13,11 @@ import pyarrow as pa
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
 from wherry.scanning import archived, decode, logged
+from wherry.scanning.alternatives import ANYTHING, Alternatives, all_hold, pieces
 from wherry.scanning.columns import DECODED, MESSAGES, cast, to_read
-from wherry.scanning.cut import ArchivedPart, Cut, Part, narrowed, resolve
+from wherry.scanning.cut import ArchivedPart, Cut, Part, resolve
 from wherry.scanning.decode import Payload
-from wherry.scanning.narrowing import EVERYTHING, WHOLE, Interval, Narrowing, both
+from wherry.scanning.narrowing import WHOLE, Interval, Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.options import RETRY_S, SCHEMES, URL
 from wherry.spark.times import instant_ms
@@ -77,8 +78,9 @@ def scan(  # noqa: PLR0913 - options by name, each with a default
     last, to_us = _place("end", end)
     cut = resolve(link, topic, first, last, archive)
     published = Interval(WHOLE.low if from_us is None else from_us, WHOLE.high if to_us is None else to_us - 1)
+    settled_may_go = cut.is_queue and cut.here is None  # what an archive covers leaves the queue after it was archived
     return Scan(
-        link, cut, published, (payload, kind), local_files=local_files, strict=fail_on_loss and not cut.is_queue
+        link, cut, published, (payload, kind), local_files=local_files, strict=fail_on_loss and not settled_may_go
     )
 
 
@@ -87,7 +89,16 @@ def _link(url: str | None, key: str | None, ca: str | None) -> FlightLink:
     address = url or environ("WHERRY_FLIGHT_URL") or URL
     if not isinstance(address, str) or not address.startswith(SCHEMES):
         raise InvalidInput("url", address, f"an address of Arrow Flight, such as {URL} or grpc+tls://host:7072")
-    return FlightLink(address, key or environ("WHERRY_KEY") or None, ca or environ("WHERRY_CA") or None, RETRY_S)
+    return FlightLink(address, _key(key or environ("WHERRY_KEY") or None), ca or environ("WHERRY_CA") or None, RETRY_S)
+
+
+def _key(given: object) -> str | None:
+    """Return an API key that can be sent; the text of the error does not show it."""
+    if given is None or (isinstance(given, str) and given.isascii() and given.isprintable()):
+        return given
+    raise InvalidInput(
+        "key", "something else", "an API key as text, of visible characters of ASCII, without a line end"
+    )
 
 
 def _place(field: str, given: Place) -> tuple[Mapping[int, int], int | None]:
@@ -160,12 +171,16 @@ class Scan:
                 raise InvalidInput("columns", name, "some of " + ", ".join(self._schema.names))
         return pa.schema([self._schema.field(name) for name in names])
 
-    def batches(self, names: Sequence[str], wanted: Narrowing = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], wanted: Alternatives = ANYTHING) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are inside `wanted`, with some columns, by partition; others may be among them."""
         schema = self.projected(names)
-        inside = both(wanted, Narrowing(published=self._published))
-        parts = [found for part in self._cut.parts if (found := narrowed(part, inside)) is not None]
-        if inside.is_empty or not parts:
+        wanted = all_hold(wanted, (Narrowing(published=self._published),))
+        parts = [
+            (part._replace(start=piece.start, stop=piece.stop), piece.wanted)
+            for part in self._cut.parts
+            for piece in pieces(part.partition, part.start, part.stop, wanted)
+        ]
+        if not parts:
             return
         self._cut.check_same(self._link)
         reading = to_read(names)
@@ -174,7 +189,7 @@ class Scan:
         decoded = None
         if any(name in DECODED for name in names):
             decoded = decode.decoder(self._payload, self._schema.field("value").type)
-        for part in parts:
+        for part, inside in parts:
             for batch in self._part(part, reading, inside):
                 rows = self._in_time(batch)
                 if rows.num_rows:

@@ -89,7 +89,9 @@ class LogCalls(BrokerCalls):
         """Return which files hold the beginning of `start..stop`, for a reader on this machine."""
         files = self.shard.files
         folder = files.root if isinstance(files, RealFiles) else None
-        return nearby(await self.window(topic, partition, start, stop, strict=strict), folder)
+        found = self.shard.state.topic(topic).partitions.get(partition)
+        end = 0 if found is None else found.next_offset
+        return nearby(await self.window(topic, partition, start, stop, strict=strict), folder, end)
 
     def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
         """Read bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""

@@ -34,6 +34,8 @@ class Nearby(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     files: list[SegmentFile] = []
     gone: bytes = b""
+    rows: int | None = None
+    """The messages of `start..stop` that are not gone; an older broker does not say."""
 
     def window(self) -> Window:
         """Return a window over the files, to be read from `folder`."""
@@ -46,11 +48,15 @@ class Nearby(msgspec.Struct, frozen=True, kw_only=True):
         return Window(self.partition, self.start, self.stop, (), blocks, gone)
 
 
-def nearby(view: Window, folder: Path | None) -> Nearby:
-    """Return the first part of a window that is in files; the whole of it, without files, if it begins in memory."""
+def nearby(view: Window, folder: Path | None, end: int) -> Nearby:
+    """Return the first part of a window that is in files; the whole of it, without files, if it begins in memory.
+
+    `end` is the offset behind the last message of the partition when the window was noted.
+    """
     stop = min((cached.base for cached in view.cached), default=view.stop)
     if folder is None or stop <= view.start:
-        return Nearby(partition=view.partition, start=view.start, stop=view.stop, in_files=False)
+        rows = _rows(view, min(view.stop, end))
+        return Nearby(partition=view.partition, start=view.start, stop=view.stop, in_files=False, rows=rows)
     found: dict[str, list[list[int]]] = {}
     for segment, number in view.blocks:
         if segment.blocks[0, number] < stop:
@@ -63,4 +69,12 @@ def nearby(view: Window, folder: Path | None) -> Nearby:
         folder=str(folder.absolute()),
         files=[SegmentFile(path, blocks) for path, blocks in found.items()],
         gone=view.gone.serialize() if view.gone else b"",
+        rows=_rows(view, min(stop, end)),
     )
+
+
+def _rows(view: Window, stop: int) -> int:
+    """Return the messages of a window below an offset: offsets have no gaps, but for those that are gone."""
+    if not (view.cached or view.blocks) or stop <= view.start:
+        return 0
+    return int(stop - view.start - view.gone.range_cardinality(view.start, stop))

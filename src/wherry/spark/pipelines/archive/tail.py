@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap64
 
+from wherry.core.index.offsets import bitmap_of, members
 from wherry.model.errors import HistoryLost
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import files as archive_files
@@ -41,21 +41,24 @@ def tail(
     columns: Sequence[str],
     more: Mapping[str, Any] | None = None,
     read: Read | None = None,
+    *,
+    strict: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some offsets from the log, and from the archive those that the log lost.
 
     `more` is added to the ticket. With conditions there, the result may have rows of the archive that do not meet them:
     the caller tests its conditions on all rows. `read` takes the place of `link.read`; it may leave out rows that the
-    caller does not want.
+    caller does not want. Rows that neither has are an error; without `strict` they are left out.
     """
     ticket = {"topic": span.topic, "partition": span.partition, "stop": span.stop, "columns": list(columns)}
-    seen: list[npt.NDArray[np.int64]] = []
+    seen = BitMap64()
     at = span.start
     try:
-        for batch in (read or link.read)({**ticket, **(more or {}), "start": at, "strict": True}):
+        for batch in (read or link.read)({**ticket, **(more or {}), "start": at, "strict": strict}):
             if batch.num_rows:
-                seen.append(batch.column("offset").to_numpy())
-                at = int(seen[-1][-1]) + 1
+                offsets = batch.column("offset").to_numpy()
+                seen |= bitmap_of(offsets)
+                at = int(offsets[-1]) + 1
             yield batch
         lost = None
     except HistoryLost as fault:
@@ -68,7 +71,7 @@ def tail(
         return
     if end <= at:
         raise lost
-    yield from tail(link, here, span._replace(start=min(end, span.stop)), columns, more, read)
+    yield from tail(link, here, span._replace(start=min(end, span.stop)), columns, more, read, strict=strict)
 
 
 def _missing(
@@ -76,14 +79,13 @@ def _missing(
     found: Manifest,
     span: UnarchivedRange,
     columns: Sequence[str],
-    seen: list[npt.NDArray[np.int64]],
+    seen: BitMap64,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the archived rows of some offsets, without those that were seen."""
-    known = np.concatenate(seen) if seen else np.empty(0, np.int64)
     for file in found.files:
         if file.partition != span.partition or file.last < span.start or file.first >= span.stop:
             continue
         for batch in archive_files.read(here, file, columns, span.start, span.stop):
-            new = ~np.isin(batch.column("offset").to_numpy(), known)
+            new = ~members(seen, batch.column("offset").to_numpy())
             if new.any():
                 yield batch.filter(pa.array(new))
