@@ -451,3 +451,20 @@ def test_nothing_on_a_live_page_jumps(node: Served, opened: Opening):
         ask(url, f"POST /v1/topics/calm-{number}/messages", [{"payload": "x"}] * 1_500 * (number + 1))
     page.wait_for_function(f"() => ({looks})() >= {before + 4}")
     assert sum(page.evaluate("() => window.jumped")) < 0.01
+
+
+def test_queries_of_spark_are_listed_once_they_report(node: Served, opened: Opening):
+    url = node.node.url
+    ask(url, "PUT /v1/topics/spark.read", {})
+    ask(url, "POST /v1/topics/spark.read/messages", [{"payload": "one"}, {"payload": "two"}])
+    page = opened(url, "pipelines")
+    expect(page.get_by_text("No query reports itself")).to_be_visible()
+    report = {"name": "to-lake", "state": "running", "positions": {"spark.read": {"0": 1}}, "batch": 7, "rows": 1}
+    ask(url, "PUT /v1/queries/3f1c", report)
+    row = page.get_by_role("table", name="Queries of Spark").locator("tbody tr")
+    expect(row).to_contain_text("to-lake")
+    expect(row).to_contain_text("running")
+    expect(row.locator("td[data-head='Not read']")).to_have_text("1")
+    ask(url, "PUT /v1/queries/3f1c", report | {"state": "failed", "positions": {"spark.read": {"0": 2}}})
+    expect(row).to_contain_text("failed")
+    expect(row.locator("td[data-head='Not read']")).to_have_text("0")

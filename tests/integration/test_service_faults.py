@@ -74,7 +74,7 @@ class Site:
             self.running.pop(name).wait()
 
     def lines(self, pattern: str) -> list[str]:
-        return [line for path in self.folder.glob(pattern) for line in path.read_text().splitlines()]
+        return [line for path in self.folder.glob(pattern) for line in path.read_text().split("\n")[:-1]]
 
     def called(self) -> list[Ended]:
         return [msgspec.json.decode(line, type=Ended) for line in self.lines("*.called")]

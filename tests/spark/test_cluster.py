@@ -107,12 +107,19 @@ def test_what_a_session_on_a_cluster_needs():
         conf_of("yarn")
 
 
-def test_the_command_of_sparks_own_pipelines(tmp_path):
+def test_the_command_of_sparks_own_pipelines(tmp_path, monkeypatch):
     path = tmp_path / "spark-pipeline.yml"
     assert run_declared.is_declared(path) and not run_declared.is_declared(tmp_path / "p.toml")
     words = run_declared.command(path, "local[2]")
-    assert words[0].endswith("spark-pipelines") and words[1:4] == ["run", "--remote", "local[2]"]
-    assert any(f"databaseName={tmp_path}" in word for word in words), "a catalog that lasts"
+    assert words[0].endswith("spark-pipelines") and words[1:] == ["run", "--remote", "local[2]", "--spec", str(path)]
+    conf = run_declared.settings(path, "local[2]")
+    assert any(f"databaseName={tmp_path}" in value for value in conf.values()), "a catalog that lasts"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "spark-defaults.conf").write_text("spark.ui.port 4050")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "own"))
+    (tmp_path / "conf").mkdir()
+    written = (run_declared.configured(tmp_path / "conf", conf) / "spark-defaults.conf").read_text().splitlines()
+    assert written[0] == "spark.ui.port 4050" and len(written) == len(conf) + 1
     assert run_declared.command(path, "sc://h:1")[1:] == ["run", "--remote", "sc://h:1", "--spec", str(path)]
 
 

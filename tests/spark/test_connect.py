@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import contextmanager
 
 import pytest
@@ -114,3 +115,38 @@ def test_what_is_missing_for_connect_is_reported(monkeypatch):
     monkeypatch.setattr(sys.modules["wherry.spark.session"], "CONNECT", ("grpc", "no_such_module"))
     with pytest.raises(InvalidInput, match=r"pip install 'wherry\[connect\]' brings .*no_such_module"):
         session(master="sc://127.0.0.1:1")
+
+
+CLIENT = """
+import sys, time
+from wherry.spark import report_queries, session, table
+far, url, http, topic, folder = sys.argv[1:]
+spark = session(master=far)
+rows = table(spark, topic, where="offset >= 7 AND key = 'k'", columns=["offset"], url=url)
+assert rows.columns == ["offset"] and sorted(row[0] for row in rows.collect()) == [7, 8, 9]
+assert table(spark, topic, where="now() > published", url=url).count() == 10
+assert table(spark, topic, columns=["key"], url=url).distinct().count() == 1
+reporter = report_queries(spark, http)
+load = spark.readStream.format("wherry").options(url=url, topic=topic).load()
+query = load.writeStream.format("noop").queryName("far").option("checkpointLocation", folder).start()
+until = time.monotonic() + 120
+while not reporter.sent:
+    assert time.monotonic() < until
+    time.sleep(0.2)
+query.stop()
+reporter.close()
+print("all of it")
+"""
+
+
+def test_tables_and_reports_by_spark_connect(broker, tmp_path):
+    """Run in a process of its own: a session of this process is no client of Spark Connect."""
+    topic = broker.create(keep="age", keep_ms=3_600_000)
+    broker.publish(topic, [b"x"] * 10, key=["k"] * 10)
+    with server(tmp_path) as far:
+        words = [sys.executable, "-c", CLIENT, far, broker.url, broker.http, topic, str(tmp_path / "checkpoint")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0 and "all of it" in done.stdout, done.stdout + done.stderr[-3_000:]
+    with urllib.request.urlopen(f"{broker.http}/v1/queries", timeout=30) as answer:
+        (found,) = [each for each in json.loads(answer.read())["queries"] if each["topics"] == [topic]]
+    assert found["name"] == "far"

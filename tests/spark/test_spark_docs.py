@@ -24,7 +24,7 @@ def test_every_block_runs_in_its_order_on_a_fresh_broker(spark, tmp_path, capfd)
         finally:
             spark.sql("DROP TABLE IF EXISTS lasting")
             spark.catalog.dropTempView("orders")
-        assert ran.count("python") == len(BLOCKS) - ran.count("sh") - ran.count("sql") == 5
+        assert ran.count("python") == len(BLOCKS) - ran.count("sh") - ran.count("sql") == 8
         assert len(own.payloads("orders")) == 1_002, "one by the command, one by SQL, 1,000 by the write"
         assert spark.read.parquet(f"{tmp_path}/orders.parquet").count() == 2
     assert "Oslo" in capfd.readouterr().out
@@ -43,6 +43,9 @@ def _run(kind, block, spark, own, folder):
     else:
         code = block.replace("session()", "spark").replace('"orders.', f'"{folder}/orders.')
         code = code.replace('.format("wherry")', f'.format("wherry").option("url", "{own.url}")')
+        code = code.replace('    "orders",\n', f'    "orders",\n    url="{own.url}",\n')
+        code = code.replace('(spark, "orders")', f'(spark, "orders", url="{own.url}")')
+        code = code.replace("http://127.0.0.1:7070", own.http)
         exec(compile(code, "docs/spark.md", "exec"), {"spark": spark})
     return kind
 

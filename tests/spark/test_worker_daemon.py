@@ -1,4 +1,4 @@
-"""Workers that Spark no longer needs end without a word; everything else is Spark's."""
+"""Processes that Spark no longer needs end without a word; everything else is Spark's."""
 
 import socket
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from wherry.spark.read.quiet_end import hook_of, install
 from wherry.spark.worker_daemon import ENOUGH, quiet
 
 SCRIPT = """
@@ -31,6 +32,43 @@ def test_a_query_that_has_enough_rows_prints_no_traceback(broker):
     assert "only showing top 5 rows" in printed
     assert "7 rows, 9 numbers" in printed
     assert "Traceback" not in printed
+
+
+PLANNING = """
+import sys
+from importlib.machinery import ModuleSpec
+from wherry.spark.read import quiet_end
+
+sys.modules["__main__"].__spec__ = ModuleSpec(quiet_end.RUNNER, None)
+quiet_end.install()
+try:
+    raise EOFError
+except EOFError:
+    raise {fault}
+"""
+
+
+@pytest.mark.parametrize(("fault", "is_printed"), [("BrokenPipeError", False), ("ValueError", True)])
+def test_a_process_that_plans_a_stream_ends_quietly_when_spark_closes_its_connection(fault, is_printed):
+    """Let an error end a process that looks like the one of Spark, where the same error is a race."""
+    command = [sys.executable, "-c", PLANNING.format(fault=fault)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == is_printed
+
+
+def test_only_a_closed_connection_is_no_error_at_the_end_of_planning():
+    printed = []
+    hook = hook_of(lambda *given: printed.append(given[1]))
+    closed, plain = BrokenPipeError(), BrokenPipeError()
+    closed.__context__ = EOFError()
+    for fault in (closed, plain, ValueError()):
+        hook(type(fault), fault, None)
+    assert printed[0] is plain
+    assert [type(fault) for fault in printed] == [BrokenPipeError, ValueError]
+    before = sys.excepthook
+    install()
+    assert sys.excepthook is before, "this process plans nothing"
 
 
 @pytest.mark.parametrize("fault", [BrokenPipeError, ConnectionResetError])

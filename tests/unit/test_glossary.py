@@ -18,7 +18,7 @@ account, add, available, barrier, blob, boot, bulk, cause, channel, checksum, ch
 content, credential, cursor, data, delay, delayed, describe, drop, edit, endpoint, engine, event, example, exporter,
 extend, fail, fault, fetch, filter, finish, format, get, group, handle, handler, hook, import, in flight, index,
 info, kill, kind, lock, look, metadata, mode, move, notification, options, out, packet, pending, perf, place,
-poll, prepare, process, proxy, publisher, query, range, read, receive, record, remove, result, return, rule,
+poll, prepare, process, proxy, publisher, range, read, receive, record, remove, result, return, rule,
 safe, scenario, scope, send, shutdown, signal, start, state, status, subject, tags, tell, tenant, timers, touch,
 truncate, try, up, update, view, worker
 """

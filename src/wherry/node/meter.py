@@ -22,6 +22,7 @@ from wherry.wire.http.protocol.server import BOUNDS, Observer, Server
 
 if TYPE_CHECKING:
     from wherry.node.mesh.figures import MeshFailures
+    from wherry.node.queries.reports import QueryReport, QueryReports
     from wherry.wire.native.sessions import Sessions as NativeSessions
     from wherry.wire.stomp.sessions import Sessions
 
@@ -129,6 +130,45 @@ def watch_native(metrics: Metrics, sessions: NativeSessions) -> None:
         ("why",),
         lambda: {(why,): sessions.cut_off_counts[why] for why in CUT_OFF_REASONS},
     )
+
+
+def watch_queries(metrics: Metrics, reports: QueryReports) -> None:
+    """Add the figures of the queries; those of queries with one name are added up."""
+
+    def summed(value: Callable[[QueryReport], float | None]) -> dict[tuple[str, ...], float]:
+        series: dict[tuple[str, ...], float] = {}
+        for report in reports.all().values():
+            found = value(report)
+            if found is not None:
+                series[(report.name,)] = series.get((report.name,), 0.0) + found
+        return series
+
+    def age_s(report: QueryReport) -> float | None:
+        found = reports.lag_ms(report) if reports.lag(report) else 0
+        return None if found is None else found / 1_000
+
+    about = "of streaming queries of Spark since their driver began to report"
+    for name, what, field in (
+        ("rows", "Rows read", "rows"),
+        ("rows_written", "Rows written", "rows_written"),
+        ("batches", "Micro-batches", "batches"),
+    ):
+        metrics.count(
+            f"wherry_query_{name}",
+            f"{what} {about}",
+            ("query",),
+            lambda field=field: summed(lambda each: getattr(each, field)),  # type: ignore[misc]
+        )
+    metrics.count(
+        "wherry_query_batch_seconds",
+        f"Time of all micro-batches {about}",
+        ("query",),
+        lambda: summed(lambda each: each.batches_ms / 1_000),
+    )
+    shown = "Messages that a streaming query of Spark has not read"
+    metrics.gauges_of("wherry_query_lag_messages", shown, ("query",), lambda: summed(reports.lag))
+    shown = "Age of the oldest message that the subscription of a streaming query has not settled"
+    metrics.gauges_of("wherry_query_lag_seconds", shown, ("query",), lambda: summed(age_s))
 
 
 def _shown(outcomes: Counter[tuple[Kind, str]]) -> dict[tuple[str, ...], float]:

@@ -34,8 +34,19 @@ from wherry.node.identity import (
 )
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
-from wherry.node.meter import metered, observer_of, watch_calls, watch_mesh, watch_native, watch_server, watch_stomp
+from wherry.node.meter import (
+    metered,
+    observer_of,
+    watch_calls,
+    watch_mesh,
+    watch_native,
+    watch_queries,
+    watch_server,
+    watch_stomp,
+)
 from wherry.node.native.endpoints import NativeEndpoints
+from wherry.node.queries.endpoints import QueryEndpoints
+from wherry.node.queries.reports import QueryReports
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
 from wherry.security.tls import Tls, TlsFiles
@@ -225,6 +236,7 @@ class Node:
         self.app.mount(NativeEndpoints(self.app, self.native_sessions).table())
         watch_native(metrics, self.native_sessions)
         watch_calls(metrics, self.calls)
+        self._take_reports(metrics)
         if tokens is not None:
             self._serve_identity(tokens, access, metrics)
         if tls is not None:
@@ -246,6 +258,12 @@ class Node:
         await self._listen_unix(config.server.unix_socket)
         if config.mesh.node is not None:
             await self._start_mesh(metrics)
+
+    def _take_reports(self, metrics: Metrics) -> None:
+        """Let streaming queries of Spark report themselves, and show them."""
+        reports = QueryReports(self.broker, time.monotonic)
+        self.app.mount(QueryEndpoints(reports).table())
+        watch_queries(metrics, reports)
 
     async def _start_mesh(self, metrics: Metrics) -> None:
         from wherry.node.mesh.endpoints import MeshEndpoints  # noqa: PLC0415  only where it has peers

@@ -16,7 +16,7 @@ import msgspec
 from wherry.client.link.credential import KeyOrSource
 from wherry.model import check
 from wherry.model.errors import Forbidden, InvalidInput, WherryError
-from wherry.service.providing.rights import Authorize
+from wherry.service.rights import Authorize
 
 if TYPE_CHECKING:
     from wherry.security.oidc.access_tokens import AccessTokens

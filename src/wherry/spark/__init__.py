@@ -5,7 +5,20 @@ Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark s
 
 from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.java import java_home
+from wherry.spark.queries.reporter import report_queries
 from wherry.spark.session import session, steady
 from wherry.spark.state import STATEFUL, check_stateful
+from wherry.spark.table import table
+from wherry.spark.views import register_topics
 
-__all__ = ["STATEFUL", "check_stateful", "clear_unbegun", "java_home", "session", "steady"]
+__all__ = [
+    "STATEFUL",
+    "check_stateful",
+    "clear_unbegun",
+    "java_home",
+    "register_topics",
+    "report_queries",
+    "session",
+    "steady",
+    "table",
+]

@@ -14,6 +14,7 @@ from wherry.model import check, limits
 from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
 from wherry.spark import kafka_options
+from wherry.spark.ranges import NumberRange
 from wherry.spark.times import instant_ms
 
 URL = "grpc://127.0.0.1:7072"
@@ -70,6 +71,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stop: LogPoint = LogPoint("latest")
     rows_per_task: int = ROWS_PER_TASK
     where: Where = Where()
+    partitions: NumberRange = NumberRange()
+    offsets: NumberRange = NumberRange()
     local_files: bool = True
     payload: Payload = "bytes"
     payload_schema: str | None = None
@@ -120,10 +123,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 _DECODING = ("payload", "payloadSchema", "writerSchemas")
 EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
 _LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", *_DECODING, "dueOnly")
-_FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
+_FILTERS = ("keys", "headers", "priorityMin", "priorityMax", "publishedFrom", "publishedTo")
+_PLACES = ("partitionMin", "partitionMax", "offsetMin", "offsetMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
-    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS, "failOnDataLoss"),
+    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS, *_PLACES, "failOnDataLoss"),
     ("readStream", "messages"): (*EVERYWHERE, *_LOAD, *_FILTERS, *_FOLLOW),
     ("write", "messages"): (*EVERYWHERE, "commitKey"),
     ("write", "dead"): (*EVERYWHERE, "by"),
@@ -204,6 +208,8 @@ def parse(given: Mapping[str, str], now_ms: int | None = None, *, is_write: bool
         stop=stop,
         rows_per_task=read.count("rowsPerTask", ROWS_PER_TASK),
         where=read.where(),
+        partitions=read.bounds("partition"),
+        offsets=read.bounds("offset"),
         local_files=read.flag("localFiles", True),
         payload=read.word("payload", PAYLOADS),
         payload_schema=read.text("payloadSchema"),
@@ -331,6 +337,14 @@ class _Reader:
             raise InvalidInput(f"option {name}", given, f"a regular expression ({fault})") from None
         return given
 
+    def bounds(self, name: str) -> NumberRange:
+        low, high = (self._integer(f"{name}{side}", 0, limits.OFFSET_MAX, None) for side in ("Min", "Max"))
+        return NumberRange(low, high)
+
+    def instant(self, name: str) -> int | None:
+        given = self.text(name)
+        return None if given is None else instant_ms(name, given, self._now_ms)
+
     def where(self) -> Where:
         keys = self.text("keys")
         if keys is not None and keys.lstrip().startswith("["):
@@ -341,6 +355,8 @@ class _Reader:
         return Where(
             keys=listed,
             headers=headers,
+            from_ms=self.instant("publishedFrom"),
+            to_ms=self.instant("publishedTo"),
             priority_min=self._integer("priorityMin", 0, limits.PRIORITY_MAX, None),
             priority_max=self._integer("priorityMax", 0, limits.PRIORITY_MAX, None),
         ).checked()

@@ -57,7 +57,12 @@ def settings(master: str, memory: str) -> dict[str, str]:
 
 
 def session(
-    name: str = "wherry", *, master: str = "local[*]", memory: str = "1g", conf: dict[str, str] | None = None
+    name: str = "wherry",
+    *,
+    master: str = "local[*]",
+    memory: str = "1g",
+    conf: dict[str, str] | None = None,
+    ui: bool = False,
 ) -> SparkSession:
     """Create a Spark session, on the cores of this machine unless `master` names another place.
 
@@ -71,6 +76,8 @@ def session(
         The memory of the driver, if the driver runs on this machine.
     conf
         Settings of Spark; they win over Wherry's.
+    ui
+        Whether the driver serves Spark's UI; its address is `spark.sparkContext.uiWebUrl`.
 
     Examples
     --------
@@ -79,7 +86,8 @@ def session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra and slow to import; `java_home` does not need it
 
-    chosen = {**settings(master, memory), **_quiet(master, conf or {}), **(conf or {})}
+    shown = {"spark.ui.enabled": "true"} if ui else {}
+    chosen = {**settings(master, memory), **_quiet(master, conf or {}), **shown, **(conf or {})}
     if master.startswith("sc://"):
         _check_connect(master)
         return _configured(SparkSession.builder.appName(name).remote(master), chosen).getOrCreate()

@@ -21,7 +21,8 @@ from wherry.spark.write.sink import BatchWriter, StreamWriter
 
 NO_OPTIONS = (
     "a topic. Spark does not hand on the options of a table: make the table without a list of columns, which carry them"
-    " then, or say SELECT … FROM table WITH (topic = 'orders')"
+    " then, or say SELECT … FROM table WITH (topic = 'orders'). CREATE TABLE … AS SELECT cannot work: create the table"
+    " without AS, then INSERT INTO it"
 )
 
 
@@ -70,7 +71,11 @@ class DefaultSource(DataSource):
     def _writable(self, schema: StructType, overwrite: bool) -> Options:
         options = self._parsed(schema, is_write=True)
         if overwrite:
-            raise InvalidInput("mode", "overwrite", "append: a log is only added to")
+            raise InvalidInput(
+                "mode",
+                "overwrite",
+                "append: a log is only added to.",
+            )
         if options.table not in ("messages", "dead"):
             raise InvalidInput("table", options.table, "messages or dead: the state of queues is read only")
         return options

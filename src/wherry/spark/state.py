@@ -1,4 +1,4 @@
-"""What `transformWithState` of Spark needs, said before a query starts: without it, Spark fails in its first tasks."""
+"""What `transformWithState` of Spark needs, checked before a query starts: else Spark fails in its first tasks."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ class MetricsSnapshot:
     gauges: list[tuple[str, str, float]]
     counts: list[tuple[str, str, Labels, Series]]
     timings: list[Timing]
+    labelled: list[tuple[str, str, Labels, Series]] = field(default_factory=list)
     topics: dict[int, TopicStats] = field(default_factory=dict)
     delivered: dict[tuple[str, str], int] = field(default_factory=dict)
     refused: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -139,6 +140,8 @@ def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Metric]:
         yield GaugeMetricFamily(name, about, value)
     for name, about, labels, series in snapshot.counts:
         yield _family(CounterMetricFamily, (name, about), labels, series)
+    for name, about, labels, series in snapshot.labelled:
+        yield _family(GaugeMetricFamily, (name, about), labels, series)
     yield _family(GaugeMetricFamily, ("wherry_build_info", "What runs here"), ("version",), {(version("wherry"),): 1.0})
 
 

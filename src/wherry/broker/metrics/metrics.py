@@ -95,6 +95,15 @@ class CounterMetric(NamedTuple):
     read: Callable[[], Mapping[Labels, float]]
 
 
+class LabelledGauge(NamedTuple):
+    """Figures of now, by their labels; read on request."""
+
+    name: str
+    about: str
+    labels: Labels
+    read: Callable[[], Mapping[Labels, float]]
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Pause the garbage collector while the figures of many topics are read.
@@ -130,6 +139,7 @@ class Metrics:
         self.checkpoints = 0
         self.gauges: list[Gauge] = []
         self.counts: list[CounterMetric] = []
+        self.labelled: list[LabelledGauge] = []
         self.registry = CollectorRegistry()
         self._collector = figures.Collector(self._snapshot)
         self._looking = asyncio.Lock()
@@ -202,6 +212,10 @@ class Metrics:
         """Add figures that only grow; their number must have a bound."""
         self.counts.append(CounterMetric(name, about, labels, read))
 
+    def gauges_of(self, name: str, about: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Add figures of now, by their labels; their number must have a bound."""
+        self.labelled.append(LabelledGauge(name, about, labels, read))
+
     def _number(self, topic: str) -> int:
         """Return the name to count a topic under: names are user input, so only existing topics have their own."""
         try:
@@ -255,6 +269,7 @@ class Metrics:
             [(gauge.name, gauge.about, gauge.read()) for gauge in self.gauges],
             [(count.name, count.about, count.labels, dict(count.read())) for count in self.counts],
             self._timings(),
+            [(each.name, each.about, each.labels, dict(each.read())) for each in self.labelled],
         )
 
     def _timings(self) -> list[Timing]:

@@ -20,10 +20,10 @@ from wherry.service.outcomes import CallOutcome, RefusalCode
 from wherry.service.providing.endings import Endings, OnLost
 from wherry.service.providing.holding import HeldBytes
 from wherry.service.providing.repeating import Repeating
-from wherry.service.providing.rights import Authorize, Rights
 from wherry.service.providing.runner import MethodRunner
 from wherry.service.providing.running import ProvidedCall, ProvidedMethod, ProvidedService, full_text
 from wherry.service.providing.throttle import Admission
+from wherry.service.rights import Authorize, Rights
 
 SWEEP_S: Final = 0.02
 """How often deadlines are looked at while calls are under way."""

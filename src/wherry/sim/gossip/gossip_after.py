@@ -1,4 +1,4 @@
-"""Two trials of a whole cluster after everyone agreed: news reach most at once, and one who missed them asks for them.
+"""Two trials of a whole cluster after everyone agreed: updates reach most at once, and who missed one asks for it.
 
 In a run with faults chance decides who misses what; here it is known, so that a bound can be short.
 """
@@ -23,7 +23,7 @@ FLOOD_PERIODS = 2
 FLOODED_SHARE = 0.75
 
 AWAY_PERIODS = 2
-"""Long enough for all packets with the news to be sent, too short for a member to be held dead."""
+"""Long enough for all packets with the update to be sent, too short for a member to be held dead."""
 
 Pass = Callable[[], None]
 Announce = Callable[[MemberProcess], None]

@@ -48,6 +48,7 @@ class MemberProcess:
         """Whether it is to be stopped as soon as it has sent a PING."""
         self.stopped: list[tuple[bytes, MemberAddress]] | None = None
         """What arrived since the process was stopped."""
+        self.stopped_ms = 0.0
 
 
 class GossipWorld:
@@ -131,7 +132,7 @@ class GossipWorld:
 
     def stop(self, life: MemberProcess) -> None:
         """Stop a process, as SIGSTOP does."""
-        life.stopped = []
+        life.stopped, life.stopped_ms = [], self.now_ms
 
     def go_on(self, life: MemberProcess) -> None:
         """Let a stopped process go on: it takes what arrived, at once."""
@@ -141,7 +142,7 @@ class GossipWorld:
             self.faults += [
                 f"accused_at_once: {life.name} was stopped, and holds {event.name} {event.what} before it read anything"
                 for event in step.events
-                if event.what in {What.SUSPECTED, What.DEAD}
+                if event.what in {What.SUSPECTED, What.DEAD} and self.now_ms - life.stopped_ms >= PERIOD_MS
             ]
             self._carry_out(life, step)
             for body, source in arrived:

@@ -16,6 +16,8 @@ def check_mesh(plan: MeshPlan, history: MeshHistory) -> list[str]:
     """Return what is wrong with a run, each after the name of the rule."""
     if history.guarantees - {"flow"}:
         return [f"answers: a publish was answered {sorted(history.guarantees)}"]
+    if history.overrun:
+        return [f"bounded: {history.overrun} messages were kept for a peer that was not cut off behind {plan.backlog}"]
     if plan.is_calm and history.copies:
         return [f"copies: nothing failed, and {history.copies} messages came to nodes that did not need them"]
     if history.untold:

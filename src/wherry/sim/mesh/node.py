@@ -101,6 +101,11 @@ class MeshSimNode:
         """Subscriptions that were cut off here, with the time: a broker remembers the last ones only."""
         self.told: Counter[str] = Counter()
         """How often this node, in its earlier lives, found that a peer had dropped its backlog."""
+        self.overrun = 0
+        """The longest backlog that grew though it was beyond its bound."""
+        self._bound = backlog
+        self._looked = 0, 0
+        self._waits: dict[str, int] = {}
 
     async def boot(self) -> None:
         """Start the node on its disk."""
@@ -196,6 +201,19 @@ class MeshSimNode:
                 if link.node
             }
         )
+
+    def note_backlogs(self) -> None:
+        """Note a backlog that was beyond its bound and grew, while nobody was cut off here.
+
+        One that is made anew may begin beyond it: the next message that would join it cuts the peer off.
+        """
+        views = [] if self.mesh is None else self.mesh.view().backlogs
+        waits = {each.peer: each.waiting for each in views if each.topic == TOPIC}
+        looked = self.lives, len(self.cut_offs)
+        if looked == self._looked:
+            grown = [now for peer, now in waits.items() if now > self._waits.get(peer, now) > self._bound]
+            self.overrun = max([self.overrun, *grown])
+        self._looked, self._waits = looked, waits
 
     def copies(self) -> int:
         """Return how many messages came here without need, in this life."""

@@ -51,6 +51,8 @@ class MeshHistory:
     """At each node: how many subscriptions were cut off."""
     untold: list[tuple[str, str]] = field(default_factory=list)
     """Nodes that cut off a peer, and the peer, which never found out."""
+    overrun: int = 0
+    """The most messages that were kept for a peer that should have been cut off."""
     copies: int = 0
     """Messages that came to a node without need: it had them, or they come by another way."""
     faults: list[str] = field(default_factory=list)
@@ -180,6 +182,8 @@ class MeshRun:
                     await asyncio.sleep(0.2)
                     await node.boot()
                 node.note_cut_offs()
+                node.note_backlogs()
+                self.history.overrun = max(self.history.overrun, node.overrun)
             await asyncio.sleep(0.1)
 
     async def _break(self, random: Random) -> None:

@@ -202,7 +202,7 @@ def refute_without_a_higher_incarnation() -> Any:
     return patched(Knowledge, "hold_of_self", make)
 
 
-def starve_old_news() -> Any:
+def starve_old_updates() -> Any:
     """Keep room for the newest update only: older ones are not sent again."""
 
     def make(add: Any) -> Any:
@@ -257,7 +257,7 @@ GOSSIP_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "judge before reading": (judge_before_reading, 8, ("accused_at_once",)),
     "hold dead at once": (hold_dead_at_once, 2, ("falsely_dead", "live_held_dead")),
     "refute without a higher incarnation": (refute_without_a_higher_incarnation, 0, ("live_held_dead",)),
-    "starve old news": (starve_old_news, 0, ("flooded", "left_held_live")),
+    "starve old updates": (starve_old_updates, 0, ("flooded", "left_held_live")),
     "label an old listing anew": (label_an_old_listing_anew, 0, ("announced_known", "agreed")),
     "keep what was withdrawn": (keep_what_was_withdrawn, 0, ("agreed", "announced_known")),
     "ask no helpers": (ask_no_helpers, 3, ("falsely_suspected",)),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from wherry.core.apply import publishes
-from wherry.core.decide import flow, publishing, room
+from wherry.core.decide import flow, publishing, room, upkeep
 from wherry.core.state.producers import Producers
 from wherry.mesh.flow import passing
 from wherry.model import ops
@@ -148,6 +148,41 @@ def cut_off_without_a_word() -> Any:
     return patched(topic_flow, "ask_why_gone", lambda _: nothing)
 
 
+def turn_an_order_round() -> Any:
+    """Take the messages of an origin in the wrong order, each with the offset of another one."""
+
+    def make(part: Any) -> Any:
+        def turned(source: Any, batch: Any, place: Any, rows: dict[int, int]) -> Any:
+            return part(source, batch, place, dict(zip(sorted(rows), sorted(rows.values(), reverse=True), strict=True)))
+
+        return turned
+
+    return patched(passing, "_part", make)
+
+
+def cut_off_nobody() -> Any:
+    """Keep everything for a peer, however far it is behind."""
+    return patched(upkeep, "overrun", lambda _: lambda state, topic: iter(()))
+
+
+def forward_by_a_leaf() -> Any:
+    """Let a leaf pass on to hubs what it got from a hub, and let hubs take it."""
+
+    def passes(_: Any) -> Any:
+        return lambda to, origin, *, from_hub: to.peer is None or origin != to.peer
+
+    def takes(is_on_its_way: Any) -> Any:
+        def each(me: Any, peer: str, origin: str, came_from: str) -> Any:
+            return peer == "leaf" or is_on_its_way(me, peer, origin, came_from)
+
+        return each
+
+    stack = ExitStack()
+    stack.enter_context(patched(publishes, "passes_on", passes))
+    stack.enter_context(patched(passing, "_is_on_its_way", takes))
+    return stack
+
+
 def _subscribed(**fields: Any) -> Any:
     def make(terms: Any) -> Any:
         def other(self: TopicFlow) -> Any:
@@ -168,6 +203,9 @@ MESH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "drop the backlog": (drop_the_backlog, 0, ("all",)),
     "retry later": (retry_later, 8, ("all",)),
     "greet nobody again": (greet_nobody_again, 206, ("healed",)),
+    "turn an order round": (turn_an_order_round, 0, ("order",)),
+    "cut off nobody": (cut_off_nobody, 2, ("bounded",)),
+    "forward by a leaf": (forward_by_a_leaf, 10, ("copies",)),
     "share a subscription": (share_a_subscription, 0, ("connected",)),
     "promise too much": (promise_too_much, 0, ("answers",)),
     "refuse for a peer": (refuse_for_a_peer, 11, ("flows",)),

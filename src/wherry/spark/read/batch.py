@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from wherry.spark.link import FlightLink, link
 from wherry.spark.options import EARLIEST, LATEST, LogPoint, Options
+from wherry.spark.ranges import NumberRange
 from wherry.spark.read import reading
 from wherry.spark.read.due import DueBetween, now_ms
 from wherry.spark.read.reading import ReadTask
@@ -37,7 +38,7 @@ class BatchReader(DataSourceReader):
             tickets = broker.parts(command)
             if options.fail_on_data_loss and _is_queue(broker, topic):
                 tickets = [_lenient(ticket) for ticket in tickets]
-            tasks += [ReadTask(ticket, due) for ticket in tickets]
+            tasks += [ReadTask(kept, due) for ticket in tickets if (kept := _clipped(ticket, options)) is not None]
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -54,6 +55,19 @@ def _point(broker: FlightLink, topic: str, point: LogPoint) -> object:
     there = broker.action("extents", {"topic": topic})
     words = {EARLIEST: there["start"], LATEST: there["stop"]}
     return {"offsets": {str(n): words.get(offset, {}).get(str(n), offset) for n, offset in given.items()}}
+
+
+def _clipped(ticket: bytes, options: Options) -> bytes | None:
+    """Return the part of a ticket within the partitions and offsets of the load; None if it has none."""
+    if options.partitions == options.offsets == NumberRange():
+        return ticket
+    body = msgspec.json.decode(ticket)
+    number = body.get("partition", 0)
+    chosen = options.partitions.clip(number, number + 1)
+    start, stop = options.offsets.clip(body.get("start", 0), body["stop"])
+    if chosen != (number, number + 1) or start >= stop:
+        return None
+    return msgspec.json.encode({**body, "start": start, "stop": stop})
 
 
 def _is_queue(broker: FlightLink, topic: str) -> bool:

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound
 from wherry.spark.link import link
 from wherry.spark.options import COUNT_MAX, EARLIEST, LATEST, Options
-from wherry.spark.read import reading
+from wherry.spark.read import quiet_end, reading
 from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
     DUE_VERSION,
@@ -61,6 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as they grow."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        quiet_end.install()
         self._options, self._schema = options, checked(schema, options)
         self._target: Positions | None = None
         """Where a run with the trigger `availableNow` ends."""

@@ -252,7 +252,7 @@ def test_a_member_that_is_back_is_not_held_up_by_many_dead_names():
 
 
 @pytest.mark.rows("P9")
-def test_a_member_that_hears_nothing_calls_others_each_period():
+def test_a_member_without_packets_calls_others_each_period():
     meeting = joined(6)
     meeting.lost = lambda sender, receiver: 6 in {sender, receiver}
     meeting.pass_periods(8)

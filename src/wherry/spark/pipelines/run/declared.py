@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from wherry.model.errors import InvalidInput
@@ -19,6 +21,7 @@ from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.session import conf_of
 
 SUFFIXES = (".yml", ".yaml")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def is_declared(path: Path) -> bool:
@@ -33,14 +36,33 @@ def command(path: Path, master: str) -> list[str]:
         return [program, "run", "--remote", master, "--spec", str(path)]
     if not master.startswith("local"):
         raise InvalidInput("master", master, "local[…] or sc://host:15002: Spark's own pipelines come through Connect")
-    home = path.parent.resolve()
-    conf = conf_of(master) | {
+    return [program, "run", "--remote", master, "--spec", str(path)]
+
+
+def settings(path: Path, master: str) -> dict[str, str]:
+    """Return the settings of Spark on this machine: tables and their catalog are beside the file."""
+    home, conf = path.parent.resolve(), conf_of(master)
+    return conf | {
         "spark.sql.catalogImplementation": "hive",  # the other catalog loses its tables, so a second run would fail
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
+        JAVA_OPTIONS: f"{conf.get(JAVA_OPTIONS, '')} -Dderby.stream.error.file={os.devnull}".strip(),
     }
-    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    return [program, "run", "--remote", master, *settings, "--spec", str(path)]
+
+
+def configured(folder: Path, conf: dict[str, str]) -> Path:
+    """Write settings to a folder that Spark takes as its `SPARK_CONF_DIR`, with what the user's own one has.
+
+    They cannot be arguments: of those, Spark 4.3 passes on only the last few. It sends them to the Python of a local
+    Connect as several variables, `PYSPARK_REMOTE_INIT_CONF_0` and so on, and `pyspark/sql/connect/session.py` keeps
+    only the last one (line 1241).
+    """
+    own = os.environ.get("SPARK_CONF_DIR")
+    if own is not None and Path(own).is_dir():
+        shutil.copytree(own, folder, dirs_exist_ok=True)
+    with (folder / "spark-defaults.conf").open("a", encoding="utf-8") as file:
+        file.writelines(["\n", *(f"{name} {value}\n" for name, value in conf.items())])
+    return folder
 
 
 def run(path: Path, address: BrokerAddress, master: str) -> int:
@@ -59,4 +81,8 @@ def run(path: Path, address: BrokerAddress, master: str) -> int:
         **({} if address.key is None else {"WHERRY_KEY": address.key}),
         **({} if address.ca is None else {"WHERRY_CA": address.ca}),
     }
-    return subprocess.run(command(path, master), env=environment, check=False).returncode
+    words = command(path, master)
+    with tempfile.TemporaryDirectory(prefix="wherry-spark-") as folder:
+        if not master.startswith("sc://"):
+            environment["SPARK_CONF_DIR"] = str(configured(Path(folder), settings(path, master)))
+        return subprocess.run(words, env=environment, check=False).returncode

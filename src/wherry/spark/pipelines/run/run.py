@@ -23,6 +23,7 @@ from wherry.spark.pipelines.archive import retention
 from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.figures import Meter, QueryFigures
 from wherry.spark.pipelines.run.frames import Frames, words
+from wherry.spark.pipelines.run.interrupts import noted
 from wherry.spark.pipelines.run.spec import BAD, Spec
 from wherry.spark.read.topics import resolve
 
@@ -207,17 +208,18 @@ class Pipeline:
 
     def run(self, report: ReportFigures, *, is_over: Callable[[], bool] = lambda: False) -> list[QueryFigures]:
         """Run until all queries have ended, `is_over` returns true, or Ctrl-C; call `report` twice a second."""
-        try:
-            self.start()
-            while not all(query.is_over for query in self.queries) and not is_over():
-                for query in self.queries:
-                    query.update()
-                report(self.figures)
-                time.sleep(LOOK_S)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self.stop()
+        with noted() as is_interrupted:
+            try:
+                self.start()
+                while not (all(query.is_over for query in self.queries) or is_over() or is_interrupted()):
+                    for query in self.queries:
+                        query.update()
+                    report(self.figures)
+                    time.sleep(LOOK_S)
+            except KeyboardInterrupt:  # the second one, while a call to Java took long
+                pass
+            finally:
+                self.stop()
         report(self.figures)
         return self.figures
 
