@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.behaviour.test_flow_topics import peer, read
 from tests.behaviour.world import Home, bodies, in_loop
 from wherry import CutOff, LimitReached, Message, PublishOptions, StaleLease
 from wherry.broker.broker import Broker
+from wherry.core.decide import flow
 from wherry.core.decide.flow import FULL
 from wherry.core.state.state import REMOVALS_MAX
+from wherry.sim.patch import patched
 
 BOUNDS = pytest.mark.parametrize("bound", [{"messages_max": 10}, {"bytes_max": 30}], ids=["messages", "bytes"])
 """Ten messages of three bytes each."""
@@ -112,6 +116,59 @@ async def test_a_topic_that_no_subscription_reads_keeps_the_newest(home: Home, h
     assert broker.stats("t").messages == 10
     await broker.subscribe("t", "mesh.down", peer="down", start="offset", start_offset=0)
     assert sorted(await read(broker, "mesh.down")) == some(15, 10)
+
+
+@pytest.mark.rows("Q18")
+@BOUNDS
+@pytest.mark.parametrize("first", [0, 1])
+@in_loop
+async def test_what_goes_with_the_peers_makes_room_before_anything_is_dropped(
+    home: Home, how: str, bound: dict[str, int], first: int
+):
+    """Each of two peers has read messages that the other one has not; in which order they are cut off decides."""
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow", partitions=2, **bound)
+    for number, node in enumerate(("a", "b")):
+        await peer(broker, node)
+        await broker.publish("t", some(5 * number), PublishOptions(partition=number))
+    for node, partition in (("a", first), ("b", 1 - first)):
+        async with await broker.consumer("t", f"mesh.{node}") as consumer:
+            delivery = await consumer.pull()
+            await delivery.ack([row for row, each in enumerate(delivery) if each.partition == partition][:2])
+    await broker.publish("t", some(10, 3), PublishOptions(partition=0))
+    assert cut_off(broker) == ["mesh.a", "mesh.b"]
+    assert (broker.stats("t").messages, broker.stats("t").counters["dropped"]) == (10, 1)
+    broker = await home.again(how)
+    assert broker.stats("t").messages == 10
+
+
+@pytest.mark.rows("Q19")
+@pytest.mark.parametrize("counted", ["all", "waiting"])
+@in_loop
+async def test_a_refusal_looks_at_messages_only_where_peers_may_make_room(home: Home, counted: str):
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow", messages_max=10, counted=counted)
+    await broker.subscribe("t", "slow")
+    await peer(broker, "down")
+    await broker.publish("t", bodies(10))
+    async with await broker.consumer("t", "slow") as consumer:
+        await (await consumer.pull(1)).ack()
+    looks = []
+
+    def noted(unfinished: Any) -> Any:
+        def call(topic: Any) -> Any:
+            looks.append(topic)
+            return unfinished(topic)
+
+        return call
+
+    with patched(flow, "_unfinished", noted):
+        for _ in range(3):
+            with pytest.raises(LimitReached):
+                await broker.publish("t", bodies(2))
+        assert len(looks) == (0 if counted == "all" else 3)
+        await broker.publish("t", bodies(1))
+    assert cut_off(broker) == ["mesh.down"]
 
 
 @in_loop

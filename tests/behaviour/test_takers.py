@@ -28,6 +28,9 @@ class Taken:
         self.deliveries: list[DeliveryPort] = []
         self.most = most
 
+    def wanted(self) -> int:
+        return 1 << 30
+
     def room(self) -> int:
         return max(0, self.most - len(self.deliveries))
 

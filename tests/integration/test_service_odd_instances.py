@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 
 from tests.integration.services import Gate, Listed, Order, calling, host_of, run, shop, until
@@ -22,8 +23,9 @@ from wherry.service.peer import Peer, peer
 from wherry.service.providing.connection import SWITCHING
 from wherry.service.service import Service
 from wherry.service.trust import Trust
+from wherry.wire.native.codec.documents import encode_goodbye
 from wherry.wire.native.codec.frames import Flag, Kind, encode_frame
-from wherry.wire.native.codec.invokes import CallContext, encode_result
+from wherry.wire.native.codec.invokes import CallContext, PeerHello, encode_result
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -206,6 +208,36 @@ def test_a_call_is_not_sent_to_another_process_that_has_the_address_of_a_dead_in
             with pytest.raises(Refused, match="is 'a' by now, not 'dead'") as caught:
                 await caller.call("s.ping")
             assert caught.value.reason is RefusalCode.NO_INSTANCE
+
+    run(main())
+
+
+@pytest.mark.rows("P14")
+def test_a_call_is_not_sent_to_an_instance_that_leaves_while_it_introduces_itself():
+    """Behind its PONG no call may come: one that came would be lost, and nobody would know whether it was run."""
+    invoked = 0
+
+    async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal invoked
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SWITCHING)
+        await reader.readexactly(len(encode_frame(Kind.HELLO, 0)))  # the caller has a connection, and waits for a name
+        hello = encode_frame(Kind.HELLO, 0, msgspec.json.encode(PeerHello(name="bad")))
+        writer.write(hello + encode_goodbye("the instance is closing") + encode_frame(Kind.PING, 1))
+        while data := await reader.read(1 << 16):
+            invoked += b"shop.echo" in data
+
+    async def main():
+        registry = Listed()
+        async with (
+            port_of(leaving) as url,
+            peer(registry=registry, provides=[shop()], instance_id="good"),
+            peer(registry=registry) as caller,
+        ):
+            await registry.announce(Instance(service="shop", id="bad", url=url, version=1))
+            for _ in range(4):
+                assert await caller.call("shop.echo", b"x") == b"x"
+        assert not invoked
 
     run(main())
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.behaviour.world import VirtualClock
 from wherry.broker.broker import Broker
+from wherry.broker.metrics.metrics import Metrics
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.queueing.flow.delivering import Holding, QueueDelivery, Settling
@@ -137,6 +138,39 @@ def test_nothing_is_handed_over_within_a_wake_up_while_a_message_is_given_back()
             await settled_down()
             assert reader.bodies == [b"first", b"first"]
             assert queue.room() == 9
+
+    run(main)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_message_is_pulled_that_no_consumer_has_room_for(limit):
+    """It would be counted and traced as delivered, and released at once."""
+
+    async def main() -> None:
+        async with consumed(limit) as (broker, queue, reader):
+            metrics = Metrics(broker)
+            for number in range(3):
+                await broker.publish(queue.topic, b"%d" % number)
+                await settled_down()
+            await broker.publish(queue.topic, [b"%d" % number for number in range(3, 12)])
+            while len(reader.bodies) < 12:
+                await settled_down()
+                assert metrics.deliveries.total() == len(reader.bodies)
+                reader.ack_first()
+            assert reader.bodies == [b"%d" % number for number in range(12)]
+
+    run(main)
+
+
+def test_a_message_that_is_given_back_comes_before_one_that_is_published_meanwhile():
+    async def main() -> None:
+        async with consumed(limit=2) as (broker, queue, reader):
+            await broker.publish(queue.topic, b"first")
+            await settled_down()
+            reader.requeue_first()
+            await broker.publish(queue.topic, b"second")
+            await settled_down()
+            assert reader.bodies == [b"first", b"first", b"second"]
 
     run(main)
 

@@ -268,7 +268,8 @@ class Consumer:
         """Return up to so many messages and bytes, in order; none if none came within `wait_ms` (None: no limit).
 
         The first message is handed over even if it alone is above `bytes_max`. While the call waits, a `taker` may get
-        messages, as many at a time, and the call waits on: a stream of single messages then wakes no task.
+        messages, as many at a time, and the call waits on: a stream of single messages then wakes no task. A call whose
+        taker wants none any more ends when it is woken, and returns none.
         """
         check.integer("messages", messages, 1, PULL_MESSAGES_MAX)
         check.integer("bytes_max", bytes_max, 1, BUFFER_MAX)
@@ -303,7 +304,10 @@ class Consumer:
             at_once = partial(self._hand_at_once, taker, messages, bytes_max, missed)
         try:
             while True:
-                leases = await self._look(messages, bytes_max)
+                wanted = messages if taker is None else min(messages, taker.wanted())
+                if wanted <= 0:
+                    return []
+                leases = await self._look(wanted, bytes_max)
                 left_ms = None if until_ms is None else until_ms - clock.steady_ms()
                 if leases or (left_ms is not None and left_ms <= 0):
                     return leases

@@ -49,10 +49,13 @@ class DeliveryPort(Protocol):
 
 
 class Taker(Protocol):
-    """Takes messages of a pull that waits. Neither method raises."""
+    """Takes messages of a pull that waits. No method raises."""
+
+    def wanted(self) -> int:
+        """Return how many messages the pull may return now; with 0 it ends, and returns none."""
 
     def room(self) -> int:
-        """Return how many messages it takes now; with 0 they are what the pull returns."""
+        """Return how many messages it takes now, at most `wanted`; with 0 they are what the pull returns."""
 
     def take(self, delivery: DeliveryPort) -> None:
         """Take messages, which are durable and on lease."""

@@ -159,14 +159,11 @@ def without_peers(topic: TopicState, messages_max: int, bytes_max: int) -> Left 
         return Left([], topic.messages, topic.bytes, is_read=False)
     own = [each for each in durable if each.config.peer is None]
     behind = {each.number: each.behind() for each in durable}
-    # Asked with each refusal, so answered without a look at the messages where one subscription keeps them all.
-    if any(behind[each.number] >= topic.messages for each in own):
+    # Asked with each refusal, so answered without a look at the messages where one subscription keeps too many.
+    kept = max((behind[each.number] for each in own), default=-1)
+    if kept >= topic.messages or (kept > messages_max and topic.config.counted == "all"):
         return None
-    found = [
-        _Unfinished(part, offsets, np.zeros(len(offsets), np.bool_))
-        for part in topic.partitions.values()
-        if len(offsets := part.finished.missing(0, part.next_offset))
-    ]
+    found = _unfinished(topic)
     stays = list(own)
     for each in own:
         _keep(each, found)
@@ -178,17 +175,38 @@ def without_peers(topic: TopicState, messages_max: int, bytes_max: int) -> Left 
         _keep(peer, found)
         more = _left(topic, found, [*stays, peer])
         if not _fits(more, messages_max, bytes_max):
-            return Left(peers[at:], *left, is_read=bool(stays))
+            return Left(peers[at:], *(left if stays else _unread_by(topic, peers[-1])), is_read=bool(stays))
         left = more
         stays.append(peer)
     return Left([], *left, is_read=bool(stays))
 
 
-def read_by_ephemerals(partition: Partition, offsets: Int64) -> Int64:
-    """Return the messages that no ephemeral subscription has still to read."""
-    for reader in partition.ephemeral.values():
-        offsets = offsets[reader.settled.contains(offsets)]
+def nobodys(partition: Partition, offsets: Int64, last: SubscriptionState | None) -> Int64:
+    """Return the messages that are left and wait for nobody once all peers are cut off, `last` as the last one."""
+    reader = None if last is None else last.readers.get(partition.number)
+    if reader is not None:
+        offsets = offsets[~_done(reader, offsets)]
+    for each in partition.ephemeral.values():
+        offsets = offsets[each.settled.contains(offsets)]
     return offsets
+
+
+def _unread_by(topic: TopicState, last: SubscriptionState) -> tuple[int, int]:
+    """Return the messages and bytes that count once all peers are cut off, one after the other, and nobody is left.
+
+    A message that the last one has read goes with the end of those before it.
+    """
+    found = _unfinished(topic)
+    _keep(last, found)
+    return _kept(topic, found)
+
+
+def _unfinished(topic: TopicState) -> list[_Unfinished]:
+    return [
+        _Unfinished(part, offsets, np.zeros(len(offsets), np.bool_))
+        for part in topic.partitions.values()
+        if len(offsets := part.finished.missing(0, part.next_offset))
+    ]
 
 
 def _keep(subscription: SubscriptionState, found: list[_Unfinished]) -> None:
@@ -209,8 +227,7 @@ def _left(topic: TopicState, found: list[_Unfinished], stays: Iterable[Subscript
     readers = [each.readers for each in stays]
     if not readers:
         return topic.messages, topic.bytes
-    messages = sum(int(each.kept.sum()) for each in found)
-    size = topic.bytes - sum(each.partition.directory.bytes_of(each.offsets[~each.kept]) for each in found)
+    messages, size = _kept(topic, found)
     if topic.config.counted == "all" or messages == 0:
         return messages, size
     held = sum(
@@ -219,6 +236,11 @@ def _left(topic: TopicState, found: list[_Unfinished], stays: Iterable[Subscript
     )
     waiting = max(0, messages - held)
     return waiting, size * waiting // messages
+
+
+def _kept(topic: TopicState, found: list[_Unfinished]) -> tuple[int, int]:
+    messages = sum(int(each.kept.sum()) for each in found)
+    return messages, topic.bytes - sum(each.partition.directory.bytes_of(each.offsets[~each.kept]) for each in found)
 
 
 def _fits(left: tuple[int, int], messages_max: int, bytes_max: int) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.core.decide.flow import FULL, read_by_ephemerals, without_peers
+from wherry.core.decide.flow import FULL, nobodys, without_peers
 from wherry.core.decide.removing import removal_ops
 from wherry.core.index.directory import Directory
 from wherry.core.state.partition import Partition
@@ -117,13 +117,13 @@ def _give_up_peers(topic: TopicState, messages: int, size: int) -> list[AnyOp] |
     over_messages, over_bytes = left.messages + messages - most_messages, left.bytes + size - most_bytes
     if left.is_read or (over_messages <= 0 and over_bytes <= 0):
         return steps
-    dropped = _drop_oldest(topic, over_messages, over_bytes, _unread)
+    last = left.cut_off[-1] if left.cut_off else None
+
+    def free(partition: Partition, base: int, count: int) -> Int64:
+        return nobodys(partition, partition.finished.missing(base, base + count), last)
+
+    dropped = _drop_oldest(topic, over_messages, over_bytes, free)
     return None if dropped is None else [*steps, *dropped]
-
-
-def _unread(partition: Partition, base: int, count: int) -> Int64:
-    """Return the messages of one batch that no subscription of this node reads."""
-    return read_by_ephemerals(partition, partition.finished.missing(base, base + count))
 
 
 def _drop_oldest(topic: TopicState, over_messages: int, over_bytes: int, candidates: Candidates) -> list[AnyOp] | None:

@@ -172,16 +172,17 @@ class Queue:
         try:
             broker_consumer = await self._joined()
             while True:
-                wanted = self._wanted()
+                wanted = self._in_room()
                 if wanted and self._last_back is not None:
                     await self._all_back()
-                    wanted = min(wanted, self._wanted())
+                    wanted = min(wanted, self._in_room())
                 if not wanted:
                     self._wake_handover_waiters()
                     self._room.clear()
                     await self._room.wait()
                     continue
-                if not self._handed(await self._pulled(broker_consumer, min(wanted, PULL_MAX))):
+                delivery = await self._pulled(broker_consumer, min(wanted, PULL_MAX))
+                if len(delivery) and not self._handed(delivery):
                     await asyncio.sleep(1.0)
                 self._is_failing = False
                 self._wake_handover_waiters()
@@ -211,14 +212,13 @@ class Queue:
         finally:
             self._is_idle = False
 
-    def room(self) -> int:
-        """See `Taker`: how many messages consumers take while the pull waits, so that no task is woken for each.
+    def wanted(self) -> int:
+        """See `Taker`: none from behind rows that were given back and are not in their place yet."""
+        return 0 if self._last_back is not None and not self._last_back.done() else self._in_room()
 
-        None from behind rows that were given back and are not in their place yet.
-        """
-        if self._is_failing or (self._last_back is not None and not self._last_back.done()):
-            return 0
-        return self._wanted()
+    def room(self) -> int:
+        """See `Taker`: how many messages consumers take while the pull waits, so that no task is woken for each."""
+        return 0 if self._is_failing else self.wanted()
 
     def take(self, delivery: DeliveryPort) -> None:
         """See `Taker`. After a failure the task goes on, which waits before it tries again."""
@@ -234,7 +234,7 @@ class Queue:
             return False
         return True
 
-    def _wanted(self) -> int:
+    def _in_room(self) -> int:
         """Return how many messages all consumers together have room for."""
         return sum(max(0, min(each.room(), PULL_MAX)) for each in self._eligible())
 

@@ -273,7 +273,7 @@ class ServiceCaller:
 
 
 async def _check_name(link: CallerLink, instance: Instance) -> None:
-    """Raise `Unavailable` if another process has the address of an instance that announced itself.
+    """Raise `Unavailable` if another process has the address of an instance that announced itself, or if it leaves.
 
     The record of an instance that was killed stays in the registry for a while, and its port may be given to another
     process, even to one that provides a service of the same name.
@@ -281,5 +281,7 @@ async def _check_name(link: CallerLink, instance: Instance) -> None:
     await link.introduced()
     if link.is_closed:
         raise Unavailable(f"the instance at {instance.url} closed the connection: {link.why}")
+    if link.is_leaving:  # what is sent behind its GOODBYE is not read
+        raise Unavailable(f"the instance at {instance.url} is closing")
     if link.instance not in ("", instance.id):
         raise Unavailable(f"at {instance.url} is {link.instance!r} by now, not {instance.id!r}")

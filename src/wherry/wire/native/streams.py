@@ -182,6 +182,10 @@ class PushStream:
         if delivery.rows is None or self._pushes % PUSHES_AT_ONCE == 0:
             await asyncio.sleep(0)  # a pull that finds messages does not wait: others have their turn
 
+    def wanted(self) -> int:
+        """See `Taker`: the credit is the bound."""
+        return PUSH_MESSAGES
+
     def room(self) -> int:
         """See `Taker`."""
         return PUSH_MESSAGES if self._session.has_room and not (self._ended or self._is_halted) else 0
