@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from wherry.model.calls.narrowing import Narrowing
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.scanning.narrowing import Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest import ArchiveFile
@@ -96,7 +96,7 @@ def check_partitions(given: Offsets, extents: Mapping[str, Any]) -> None:
 
 def narrowed(part: Part, wanted: Narrowing) -> Part | None:
     """Return the offsets of a part that can match; None if none can."""
-    low, high = max(part.start, wanted.offset.low), min(part.stop, wanted.offset.high + 1)
+    low, high = wanted.offset.clip(part.start, part.stop)
     if low >= high or not wanted.partition.meets(part.partition, part.partition):
         return None
     return part._replace(start=low, stop=high)

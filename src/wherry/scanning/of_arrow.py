@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wherry.scanning.narrowing import EVERYTHING, FLIPPED, NOTHING, Narrowing, both, compared, either, one_of
+from wherry.model.calls.narrowing import EVERYTHING, FLIPPED, NOTHING, Narrowing, both, compared, either, one_of
 
 Step = tuple[str, str]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from wherry.scanning.narrowing import EVERYTHING, FLIPPED, Narrowing, both, compared, either, one_of
+from wherry.model.calls.narrowing import EVERYTHING, FLIPPED, Narrowing, both, compared, either, one_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from wherry.model.calls.narrowing import EVERYTHING
 from wherry.scanning import of_polars
 from wherry.scanning.extras import needed
-from wherry.scanning.narrowing import EVERYTHING
 
 if TYPE_CHECKING:
     import polars as pl
