@@ -60,7 +60,7 @@ class Node(WherryMessages):
 def figures(scale: int) -> list[Figure]:
     """Return everything about Spark; nothing where it is not installed."""
     try:
-        from wherry.spark.session import session  # noqa: PLC0415  an extra
+        from wherry.spark.sessions.session import session  # noqa: PLC0415  an extra
     except ImportError:
         return []
     result: list[Figure] = []

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from tests.environments import JAVA_OPTIONS, SPARK_LINKS
 from tests.spreading import Units, slow_first
-from wherry.spark.home import linked_home
+from wherry.spark.sessions.home import linked_home
 
 # In the background of a shell each process ignores Ctrl-C, those that tests start too: one that gets it would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -34,7 +34,7 @@ JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:Shar
 classes half of that. A Java whose classes do not fit would print so, where tests read what commands print."""
 
 SPARK_LINKS = BUILD / "spark"
-"""The home of every Spark: links to the installed one, see `wherry/spark/home.py`."""
+"""The home of every Spark: links to the installed one, see `wherry/spark/sessions/home.py`."""
 
 WITHIN = {"kombu": "celery", "pika": "dramatiq", "aio-pika": "faststream"}
 """Clients that are tested alone, and the environment that has them."""

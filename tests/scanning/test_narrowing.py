@@ -9,21 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from wherry.model import limits
-from wherry.model.calls.where import KEYS_MAX, Where
-from wherry.scanning import of_arrow, of_polars
-from wherry.scanning.alternatives import ANYTHING, MOST, Alternatives, Piece, all_hold, one_holds, pieces
-from wherry.scanning.narrowing import (
+from wherry.model.calls.narrowing import (
     EVERYTHING,
     NOTHING,
-    WHOLE,
     Interval,
     Narrowing,
-    both,
     compared,
-    either,
     one_of,
 )
+from wherry.scanning import of_arrow, of_polars
+from wherry.scanning.alternatives import ANYTHING, MOST, Alternatives, Piece, all_hold, one_holds, pieces
 
 AT = datetime(2027, 1, 31, 12, tzinfo=UTC)
 AT_US = int(AT.timestamp()) * 1_000_000
@@ -125,19 +120,6 @@ def holds(narrowing, row):
     return numbers and (narrowing.key is None or row["key"] in narrowing.key)
 
 
-def test_both_and_either_hold_all_rows_of_their_parts():
-    chance = random.Random(1)
-    for _ in range(3_000):
-        first, second = some(chance), some(chance)
-        if chance.random() < 0.5:
-            first = chance.choice((both, either))(first, some(chance))
-        numbers = {name: chance.randrange(5) for name in ("offset", "priority", "partition")}
-        row = {**numbers, "key": chance.choice(("a", "b", "c", None))}
-        assert holds(both(first, second), row) == (holds(first, row) and holds(second, row))
-        assert holds(either(first, second), row) >= (holds(first, row) or holds(second, row))
-        assert not (both(first, second).is_empty and holds(both(first, second), row))
-
-
 def random_alternatives(chance, depth):
     if not depth or chance.random() < 0.3:
         return (some(chance),)
@@ -188,24 +170,3 @@ def test_pieces_of_an_or_over_several_columns():
     for n in range(MOST + 1):
         many = one_holds(many, (compared("offset", "==", 2 * n),))
     assert pieces(0, 0, 100, many) == [Piece(0, 2 * MOST + 1, EVERYTHING)], "too many: their hull"
-
-
-def test_conditions_for_the_broker():
-    assert EVERYTHING.where() == Where()
-    found = Narrowing(priority=Interval(3, 7), published=Interval(1_500, 2_999), key=("a",)).where()
-    assert found == Where(keys=["a"], from_ms=1, to_ms=3, priority_min=3, priority_max=7)
-    assert Narrowing(published=Interval(2_000, 3_000)).where() == Where(from_ms=2, to_ms=4)
-    wide = Narrowing(priority=Interval(-1, limits.PRIORITY_MAX), published=Interval(-5, limits.TIME_MS_MAX * 2_000))
-    assert wide.where() == Where()
-    many = one_of("key", [str(n) for n in range(KEYS_MAX + 1)])
-    assert many.where().keys is None, "more keys than the broker takes: it sends all"
-    assert one_of("key", [str(n) for n in range(KEYS_MAX)]).where().checked().keys is not None
-
-
-def test_values_that_cannot_skip():
-    assert compared("offset", "==", True) == compared("offset", "!=", 3) == compared("payload", "==", 3) == EVERYTHING
-    assert compared("offset", "==", "3") == compared("key", "==", 3) == one_of("offset", [1, 2.5]) == EVERYTHING
-    assert one_of("offset", []).is_empty
-    assert one_of("color", []) == EVERYTHING
-    assert Narrowing(offset=Interval(3, 2)).is_empty
-    assert WHOLE.meets(-5, 5)

@@ -12,7 +12,7 @@ from tests.spark import faulty
 from tests.spark.brokers import broker as started
 from tests.spark.java_classes import make_java_classes
 from tests.spark.queries import Queries
-from wherry.spark.session import session
+from wherry.spark.sessions.session import session
 
 ROOT = Path(__file__).parents[2]
 

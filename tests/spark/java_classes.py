@@ -13,10 +13,10 @@ import sys
 import pyspark
 
 from tests.environments import JAVA_CLASSES, JAVA_OPTIONS, once
-from wherry.spark.java import java_home
+from wherry.spark.sessions.java import java_home
 
 _DRIVER = """
-from wherry.spark.session import session
+from wherry.spark.sessions.session import session
 
 made = session("classes", master="local[2]", conf={"spark.log.level": "ERROR"})
 rows = made.createDataFrame([(n, str(n)) for n in range(9)], "n LONG, text STRING")

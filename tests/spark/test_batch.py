@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from wherry.model.errors import HistoryLost
-from wherry.spark.options import parse
+from wherry.spark.columns.schema import MESSAGES
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.batch import BatchReader
-from wherry.spark.schema import MESSAGES
 
 KEPT = {"keep": "age", "keep_ms": 3_600_000}
 

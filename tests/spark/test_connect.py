@@ -16,9 +16,9 @@ from tests.ports import free_port
 from tests.spark.brokers import broker as started
 from wherry.model.errors import InvalidInput
 from wherry.spark import session
-from wherry.spark.java import java_home
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.cluster import path_of_python, spark_home
+from wherry.spark.sessions.java import java_home
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 READY = b"Spark Connect server started"
@@ -112,7 +112,7 @@ def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
 
 
 def test_what_is_missing_for_connect_is_reported(monkeypatch):
-    monkeypatch.setattr(sys.modules["wherry.spark.session"], "CONNECT", ("grpc", "no_such_module"))
+    monkeypatch.setattr(sys.modules["wherry.spark.sessions.session"], "CONNECT", ("grpc", "no_such_module"))
     with pytest.raises(InvalidInput, match=r"pip install 'wherry\[connect\]' brings .*no_such_module"):
         session(master="sc://127.0.0.1:1")
 

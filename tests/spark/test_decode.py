@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import types as spark
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.avro import spark_type
-from wherry.spark.decode import decoder
-from wherry.spark.options import parse
+from wherry.spark.columns.avro import spark_type
+from wherry.spark.columns.decode import decoder
+from wherry.spark.options.parsing import parse
 
 
 def read(value, *payloads, **options):

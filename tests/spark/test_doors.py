@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 from tests.integration.shell import CERTIFICATES, TLS
 from tests.spark.brokers import broker as started
 from wherry.model.errors import AlreadyExists, Forbidden, InvalidInput, Unauthorized, Unavailable
+from wherry.spark.columns.schema import MESSAGES
 from wherry.spark.link import FlightLink, link
-from wherry.spark.options import parse
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.batch import BatchReader
-from wherry.spark.schema import MESSAGES
 from wherry.spark.write.sink import BatchWriter
 
 PAYLOAD = StructType([MESSAGES["payload"]])

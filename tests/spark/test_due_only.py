@@ -7,11 +7,11 @@ import pytest
 
 from tests.spark.test_stream_reader import Query, payloads, texts
 from wherry.model.errors import HistoryLost, InvalidInput
-from wherry.spark.options import parse
+from wherry.spark.columns.schema import MESSAGES
+from wherry.spark.options.parsing import parse
 from wherry.spark.read import batch, due, stream
 from wherry.spark.read.batch import BatchReader
 from wherry.spark.read.positions import DUE_VERSION, VERSION
-from wherry.spark.schema import MESSAGES
 
 FAR_MS = 4_000_000_000_000
 TIMELINE = {"order": "timeline"}

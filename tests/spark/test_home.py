@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 
-from wherry.spark.home import home_for, linked_home
+from wherry.spark.sessions.home import home_for, linked_home
 
 INSTALLED = Path(pyspark.__file__).parent
 

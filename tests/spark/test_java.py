@@ -3,8 +3,8 @@
 import os
 import subprocess
 
-from wherry.spark.java import FLAG, find_java, java_home, version_of, wrapped
-from wherry.spark.session import settings
+from wherry.spark.sessions.java import FLAG, find_java, java_home, version_of, wrapped
+from wherry.spark.sessions.session import settings
 
 FAKE = """#!/bin/sh
 if [ "$1" = -version ]; then echo 'openjdk version "{version}" 2024' >&2; else echo "$@"; fi

@@ -12,9 +12,10 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from tests.spark.test_stream_reader import Query
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.spark import kafka_columns
-from wherry.spark.kafka_options import HINTS
-from wherry.spark.options import LogPoint, parse
+from wherry.spark.columns import kafka_columns
+from wherry.spark.options.kafka_options import HINTS
+from wherry.spark.options.options import LogPoint
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.topics import topics_of
 from wherry.spark.write.sink import BatchWriter
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.spark.brokers import broker as started
 from wherry.model.errors import InvalidInput
-from wherry.spark.kafka_options import HINTS, NAMES
-from wherry.spark.options import parse
+from wherry.spark.options.kafka_options import HINTS, NAMES
+from wherry.spark.options.parsing import parse
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-kafka.md").read_text(encoding="utf-8")

@@ -6,7 +6,8 @@ from wherry.core.state.stages import STAGE_BYTES_MAX
 from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
 from wherry.spark.link import link
-from wherry.spark.options import BYTES_PER_BATCH, ROWS_PER_BATCH, ROWS_PER_TASK, URL, LogPoint, parse
+from wherry.spark.options.options import BYTES_PER_BATCH, ROWS_PER_BATCH, ROWS_PER_TASK, URL, LogPoint
+from wherry.spark.options.parsing import parse
 
 NOW_MS = 1_700_000_000_000
 

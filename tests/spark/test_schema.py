@@ -6,9 +6,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from wherry.model.calls.log import LOGGED
 from wherry.model.errors import InvalidInput
-from wherry.spark.options import parse
+from wherry.spark.columns.schema import DEAD, MESSAGES, TABLES, Caster, arrow_schema, checked, schema_of, value_type
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.reading import columns
-from wherry.spark.schema import DEAD, MESSAGES, TABLES, Caster, arrow_schema, checked, schema_of, value_type
 
 TEXT = parse({"topic": "t", "payload": "text"})
 PLAIN = parse({"topic": "t"})

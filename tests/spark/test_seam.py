@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.flights import Flights, Pushed
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.spark.options import RETRY_S
+from wherry.spark.options.options import RETRY_S
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive
 from wherry.spark.pipelines.archive.manifest_store import store

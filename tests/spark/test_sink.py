@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, MapType, StringT
 
 from tests.spark import faulty
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
-from wherry.spark.options import parse
+from wherry.spark.options.parsing import parse
 from wherry.spark.write.sink import BatchWriter, columns, publishable
 
 PAYLOAD = StructType([StructField("payload", BinaryType())])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark.brokers import broker as started
-from wherry.spark.options import KNOWN
-from wherry.spark.schema import MESSAGES, TABLES
+from wherry.spark.columns.schema import MESSAGES, TABLES
+from wherry.spark.options.options import KNOWN
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)

@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from wherry.model.errors import InvalidInput
-from wherry.spark import STATEFUL, check_stateful, state
+from wherry.spark import STATEFUL, check_stateful
 from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.plan import Loads
 from wherry.spark.pipelines.run.run import Pipeline
 from wherry.spark.pipelines.run.spec import read
+from wherry.spark.sessions import state
 
 STEPS = """
 from tests.spark import test_state

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.spark import faulty
-from wherry.spark.session import ADDED_BY_STREAMS, steady
+from wherry.spark.sessions.session import ADDED_BY_STREAMS, steady
 
 
 def texts(first, count):

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound
-from wherry.spark.options import parse
+from wherry.spark.columns.schema import MESSAGES
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.stream import StreamReader
-from wherry.spark.schema import MESSAGES
 
 STREAM = {"keep": "age", "keep_ms": 3_600_000}
 

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from tests.spark.predicates import ZONES, Predicates
 from wherry.model.errors import InvalidInput
 from wherry.spark import table
-from wherry.spark.options import parse
+from wherry.spark.columns.schema import MESSAGES
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.batch import BatchReader
 from wherry.spark.read.conditions import condition_of
-from wherry.spark.read.narrowing import narrowed
-from wherry.spark.schema import MESSAGES
+from wherry.spark.read.narrowing import narrowed, options_of
 
 KEYS, ROWS = 9, 240
 PLACE = StructType([MESSAGES["partition"], MESSAGES["offset"]])
@@ -78,7 +78,7 @@ def test_the_broker_leaves_out_no_message_that_matches(spark, broker, queries, m
         rows = truth.collect()
         for n, each in enumerate(some):
             condition = condition_of(whole.where(each))
-            options = {} if condition is None else narrowed(condition).options()
+            options = {} if condition is None else options_of(narrowed(condition))
             read = sent(broker, mixed, options) if options else {(row["partition"], row["offset"]) for row in rows}
             missing = {(row["partition"], row["offset"]) for row in rows if row[f"c{n}"]} - read
             assert not missing, f"{each}\n{options}\n{sorted(missing)[:5]}"
@@ -131,6 +131,7 @@ def labelled(frames):
         ("published < TIMESTAMP'1970-01-01 02:00:01 Europe/Berlin'", {"publishedTo": "3601000"}),
         ("published >= TIMESTAMP_MICROS(1500)", {"publishedFrom": "1", "startingTime": "1"}),
         ("offset > 5 AND offset < 2", {"offsetMin": "6", "offsetMax": "1"}),
+        ("key = 'a' AND key = 'b'", {"offsetMin": "1", "offsetMax": "0"}),
         ("published < now()", {}),
         ("offset < (SELECT 5)", {}),
         ("key = 'a' OR priority = 3", {}),
@@ -142,7 +143,7 @@ def labelled(frames):
 )
 def test_what_a_condition_leaves_to_the_broker(queries, mixed, where, options):
     condition = condition_of(queries.load(mixed).where(where))
-    assert ({} if condition is None else narrowed(condition).options()) == options
+    assert ({} if condition is None else options_of(narrowed(condition))) == options
 
 
 def test_columns_are_read_only_if_they_are_needed(spark, broker, mixed):

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import pairwise, product
 from typing import NamedTuple, TypeAlias
 
-from wherry.scanning.narrowing import EVERYTHING, WHOLE, Narrowing, both, either
+from wherry.model.calls.narrowing import EVERYTHING, WHOLE, Narrowing, both, either
 
 MOST = 8
 """Alternatives that are kept apart; of more than that the hull is taken."""

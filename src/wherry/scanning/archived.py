@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wherry.model.calls.log import LOGGED
+from wherry.model.calls.narrowing import Interval, Narrowing
 from wherry.model.errors import Corrupt, StorageError
 from wherry.scanning.columns import counted
 from wherry.scanning.cut import ArchivedPart
-from wherry.scanning.narrowing import Interval, Narrowing
 from wherry.spark.pipelines.archive.files import DAY_US
 from wherry.spark.pipelines.archive.manifest_store import Store
 

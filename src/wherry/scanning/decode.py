@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.values import Columns, texts, values_of
+from wherry.spark.columns.values import Columns, texts, values_of
 
 Payload = Literal["bytes", "text", "json"]
 PAYLOADS = ("bytes", "text", "json")

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from wherry.model.calls.narrowing import Narrowing
 from wherry.scanning.columns import counted
 from wherry.scanning.cut import Cut
-from wherry.scanning.narrowing import Narrowing
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
 

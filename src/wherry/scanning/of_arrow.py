@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wherry.model.calls.narrowing import FLIPPED, compared, one_of
 from wherry.scanning.alternatives import ANYTHING, NOTHING, Alternatives, all_hold, one_holds
-from wherry.scanning.narrowing import FLIPPED, compared, one_of
 
 Step = tuple[str, str]
 

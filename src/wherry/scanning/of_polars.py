@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from wherry.model.calls.narrowing import FLIPPED, compared, one_of
 from wherry.scanning.alternatives import ANYTHING, Alternatives, all_hold, one_holds
-from wherry.scanning.narrowing import FLIPPED, compared, one_of
 
 if TYPE_CHECKING:
     import polars as pl

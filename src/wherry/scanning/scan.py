@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from wherry.model import check, limits
+from wherry.model.calls.narrowing import WHOLE, Interval, Narrowing
 from wherry.model.errors import InvalidInput
 from wherry.scanning import archived, decode, logged
 from wherry.scanning.alternatives import ANYTHING, Alternatives, all_hold, pieces
 from wherry.scanning.columns import DECODED, MESSAGES, cast, to_read
 from wherry.scanning.cut import ArchivedPart, Cut, Part, resolve
 from wherry.scanning.decode import Payload
-from wherry.scanning.narrowing import WHOLE, Interval, Narrowing
 from wherry.spark.link import FlightLink
-from wherry.spark.options import RETRY_S, SCHEMES, URL
-from wherry.spark.times import instant_ms
+from wherry.spark.options.options import RETRY_S, SCHEMES, URL
+from wherry.spark.options.times import instant_ms
 
 if TYPE_CHECKING:
     import duckdb

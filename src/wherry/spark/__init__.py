@@ -3,11 +3,11 @@
 Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark session with settings that suit it.
 """
 
-from wherry.spark.checkpoints import clear_unbegun
-from wherry.spark.java import java_home
 from wherry.spark.queries.reporter import report_queries
-from wherry.spark.session import session, steady
-from wherry.spark.state import STATEFUL, check_stateful
+from wherry.spark.sessions.checkpoints import clear_unbegun
+from wherry.spark.sessions.java import java_home
+from wherry.spark.sessions.session import session, steady
+from wherry.spark.sessions.state import STATEFUL, check_stateful
 from wherry.spark.table import table
 from wherry.spark.views import register_topics
 

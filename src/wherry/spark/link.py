@@ -20,7 +20,7 @@ from pyarrow import flight
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import InvalidInput
 from wherry.spark.faults import RAISED, error_of, passes
-from wherry.spark.options import Options
+from wherry.spark.options.options import Options
 from wherry.spark.read import nearby
 
 ANSWER_S = 60.0

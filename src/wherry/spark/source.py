@@ -12,10 +12,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.options import Options, of_table, parse, writable
+from wherry.spark.columns.schema import as_written, remembered, remembering, schema_of
+from wherry.spark.options.options import Options, of_table, writable
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.batch import BatchReader, TableReader
 from wherry.spark.read.stream import StreamReader
-from wherry.spark.schema import as_written, remembered, remembering, schema_of
 from wherry.spark.write.redrive import RedriveWriter
 from wherry.spark.write.sink import BatchWriter, StreamWriter
 

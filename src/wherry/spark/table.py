@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wherry.model.errors import InvalidInput
 from wherry.spark.read.conditions import columns_of, condition_of
-from wherry.spark.read.narrowing import Narrowing, narrowed
+from wherry.spark.read.narrowing import narrowed, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -51,7 +51,7 @@ def table(
     if where is None:
         return _load(spark, topic, options, schema)
     probe = whole.where(where)
-    given = options | _added(_narrowing(probe, options).options(), options)
+    given = options | _added(_narrower(probe, options), options)
     if schema is not None:
         used = columns_of(probe)
         schema = None if used is None else _schema(whole.schema, [*chosen, *used])
@@ -59,10 +59,12 @@ def table(
     return rows if columns is None else rows.select(*chosen)
 
 
-def _narrowing(probe: DataFrame, options: dict[str, Any]) -> Narrowing:
-    other = any(name.lower() == "table" and value != "messages" for name, value in options.items())
-    condition = None if other else condition_of(probe)  # only messages have options that leave rows out
-    return Narrowing({}) if condition is None else narrowed(condition)
+def _narrower(probe: DataFrame, options: dict[str, Any]) -> dict[str, str]:
+    """Return the options that leave out messages which cannot match. Other tables have no such options."""
+    if any(name.lower() == "table" and value != "messages" for name, value in options.items()):
+        return {}
+    condition = condition_of(probe)
+    return {} if condition is None else options_of(narrowed(condition))
 
 
 def _added(found: dict[str, str], given: dict[str, Any]) -> dict[str, str]:

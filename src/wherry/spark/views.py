@@ -42,7 +42,7 @@ def register_topics(spark: SparkSession, topics: str = "*", **options: Any) -> l
     >>> spark.sql("SELECT count(*) FROM `shop.orders`").show()  # doctest: +SKIP
     """
     from wherry.spark.link import link  # noqa: PLC0415 - slow to import: it needs Arrow Flight
-    from wherry.spark.options import parse  # noqa: PLC0415
+    from wherry.spark.options.parsing import parse  # noqa: PLC0415
     from wherry.spark.read.topics import resolve  # noqa: PLC0415
 
     parsed = parse({name: _text(value) for name, value in options.items()} | {"topic": topics})

@@ -19,11 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.soak.plan import QUERIES
 from tests.spark.soak.points import OPTION, PointsSource, passing
-from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.run import reason
 from wherry.spark.pipelines.run.session import QUIET, opened
-from wherry.spark.session import steady
+from wherry.spark.sessions.checkpoints import clear_unbegun
+from wherry.spark.sessions.session import steady
 
 COLUMNS = "key string, payload binary"
 SEEN = "cast(concat('seen ', cast(payload AS string)) AS binary) AS payload"

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from wherry.spark.options import Options, parse
+from wherry.spark.options.options import Options
+from wherry.spark.options.parsing import parse
 from wherry.spark.read.stream import StreamReader
 from wherry.spark.source import DefaultSource
 from wherry.spark.write.sink import StreamWriter

@@ -261,7 +261,7 @@ def test_the_java_that_spark_would_take(tmp_path, monkeypatch, version, installe
         java.chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("wherry.spark.java._bundled", lambda: None)
+    monkeypatch.setattr("wherry.spark.sessions.java._bundled", lambda: None)
     monkeypatch.setattr(doctor, "_version", lambda _: "4.3.0" if installed else None)
     there, found = doctor.spark()
     assert there.found.startswith("pyspark 4.3.0" if installed else "not installed")

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from wherry.cli.values import duration, given, instant, pairs, utc
-from wherry.spark.times import instant_ms
+from wherry.spark.options.times import instant_ms
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def ports() -> Iterator[Finding]:
 
 def spark() -> Iterator[Finding]:
     """Check for Spark and its Java; nothing else needs them."""
-    from wherry.spark.java import JAVA_MIN, find_java
+    from wherry.spark.sessions.java import JAVA_MIN, find_java
 
     number, found = _version("pyspark"), find_java()
     yield Finding("spark", "ok", f"pyspark {number}" if number else "not installed: pip install 'wherry[spark]'")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from wherry.model.errors import InvalidInput, Unavailable
-from wherry.spark.java import JAVA_MIN, java_home
+from wherry.spark.sessions.java import JAVA_MIN, java_home
 
 HOST = "127.0.0.1"
 READY_S = 180.0

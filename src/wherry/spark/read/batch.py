@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from wherry.model.calls.narrowing import WHOLE
+from wherry.spark.columns.schema import checked
 from wherry.spark.link import FlightLink, link
-from wherry.spark.options import EARLIEST, LATEST, LogPoint, Options
-from wherry.spark.ranges import NumberRange
+from wherry.spark.options.options import EARLIEST, LATEST, LogPoint, Options
 from wherry.spark.read import reading
 from wherry.spark.read.due import DueBetween, now_ms
 from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import resolve, topics_of
-from wherry.spark.schema import checked
 
 
 class BatchReader(DataSourceReader):
@@ -59,7 +59,7 @@ def _point(broker: FlightLink, topic: str, point: LogPoint) -> object:
 
 def _clipped(ticket: bytes, options: Options) -> bytes | None:
     """Return the part of a ticket within the partitions and offsets of the load; None if it has none."""
-    if options.partitions == options.offsets == NumberRange():
+    if options.partitions == options.offsets == WHOLE:
         return ticket
     body = msgspec.json.decode(ticket)
     number = body.get("partition", 0)

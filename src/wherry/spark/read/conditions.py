@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wherry.spark.read.narrowing import FLIPPED, MEMBERS, Condition
+from wherry.spark.read.narrowing import MEMBERS, SIGNS, Condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ class _Tree:
             return Condition(kind, (), node.name(), node.dataType().catalogString())
         if kind == "InSet":
             return self._set(node)
-        if kind not in ("And", "Or", *MEMBERS, *FLIPPED):
+        if kind not in ("And", "Or", *MEMBERS, *SIGNS):
             return Condition(kind)  # narrows nothing, so its children do not matter
         children = node.children()
         if children.size() > self._left:

@@ -7,29 +7,30 @@ understood here narrows nothing.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import msgspec
 
 from wherry.model import check, limits
+from wherry.model.calls.narrowing import EVERYTHING, FLIPPED, WHOLE, Interval, Narrowing, both, compared, either
 from wherry.model.calls.where import KEYS_MAX
 from wherry.model.errors import InvalidInput
-from wherry.spark.ranges import NumberRange
 
 NUMBERS = {"partition": limits.OFFSET_MAX, "offset": limits.OFFSET_MAX, "priority": limits.PRIORITY_MAX}
 """Columns of whole numbers, with the largest value that an option takes."""
-TIME = "published"
+NO_MESSAGES = {"offsetMin": "1", "offsetMax": "0"}
 INTEGERS = ("bigint", "int")
 MEMBERS = ("In", "InSet")
-FLIPPED = {
-    "LessThan": "GreaterThan",
-    "LessThanOrEqual": "GreaterThanOrEqual",
-    "GreaterThan": "LessThan",
-    "GreaterThanOrEqual": "LessThanOrEqual",
-    "EqualTo": "EqualTo",
-    "EqualNullSafe": "EqualNullSafe",
+SIGNS = {
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "EqualTo": "==",
+    "EqualNullSafe": "==",
 }
-"""Comparisons, with the one that means the same when the two sides are exchanged."""
+"""Comparisons of Spark. `<=>` with a null narrows nothing, since a null is no value of any of the columns."""
 
 
 class Condition(NamedTuple):
@@ -41,100 +42,74 @@ class Condition(NamedTuple):
     type: str = ""
 
 
-class Narrowing(NamedTuple):
-    """What holds for each message that matches; columns that are not named may have any value."""
-
-    ranges: dict[str, NumberRange]
-    keys: frozenset[str] | None = None
-
-    def both(self, other: Narrowing) -> Narrowing:
-        """Return what holds for messages that match two conditions."""
-        names = self.ranges | other.ranges
-        ranges = {
-            name: self.ranges.get(name, NumberRange()).both(other.ranges.get(name, NumberRange())) for name in names
-        }
-        if self.keys is None or other.keys is None:
-            return Narrowing(ranges, other.keys if self.keys is None else self.keys)
-        return Narrowing(ranges, self.keys & other.keys or self.keys)  # no key at all is not an option: keep some
-
-    def either(self, other: Narrowing) -> Narrowing:
-        """Return what holds for messages that match one of two conditions."""
-        ranges = {name: mine.either(other.ranges[name]) for name, mine in self.ranges.items() if name in other.ranges}
-        return Narrowing(ranges, None if self.keys is None or other.keys is None else self.keys | other.keys)
-
-    def options(self) -> dict[str, str]:
-        """Return the options of a load with at least these messages."""
-        options: dict[str, str] = {}
-        for name, most in NUMBERS.items():
-            found = self.ranges.get(name, NumberRange())
-            options |= _bound(f"{name}Min", found.low, most) | _bound(f"{name}Max", found.high, most)
-        time = self.ranges.get(TIME, NumberRange())  # microseconds; the options have milliseconds, the end not included
-        from_ms = None if time.low is None else time.low // 1_000
-        for option in ("publishedFrom", "startingTime"):  # the broker begins at the first message from then on
-            options |= _bound(option, from_ms, limits.TIME_MS_MAX)
-        options |= _bound("publishedTo", None if time.high is None else time.high // 1_000 + 1, limits.TIME_MS_MAX)
-        if self.keys is not None and len(self.keys) <= KEYS_MAX and all(map(_is_key, self.keys)):
-            options["keys"] = msgspec.json.encode(sorted(self.keys)).decode()
-        return options
-
-
 def narrowed(condition: Condition) -> Narrowing:
-    """Return what holds for each message for which a condition is true.
+    """Return where the messages can be for which a condition is true.
 
     Examples
     --------
     >>> offset, ten = Condition("AttributeReference", value="offset"), Condition("Literal", (), 10, "bigint")
-    >>> narrowed(Condition("LessThan", (offset, ten))).options()
-    {'offsetMax': '9'}
+    >>> narrowed(Condition("LessThan", (offset, ten))).offset.high
+    9
     """
     if condition.kind in ("And", "Or"):
         left, right = (narrowed(child) for child in condition.children)
-        return left.both(right) if condition.kind == "And" else left.either(right)
+        return both(left, right) if condition.kind == "And" else either(left, right)
     if condition.kind in MEMBERS:
         column, *listed = condition.children
         return _members(column, listed)
-    if condition.kind in FLIPPED:
-        left_side, right_side = condition.children
-        if left_side.kind == "Literal":
-            return _compared(FLIPPED[condition.kind], right_side, left_side)
-        return _compared(condition.kind, left_side, right_side)
-    return Narrowing({})
+    if condition.kind in SIGNS:
+        sign, (one, other) = SIGNS[condition.kind], condition.children
+        return _compared(FLIPPED[sign], other, one) if one.kind == "Literal" else _compared(sign, one, other)
+    return EVERYTHING
+
+
+def options_of(narrowing: Narrowing) -> dict[str, str]:
+    """Return the options of a load with at least the messages of a narrowing.
+
+    Examples
+    --------
+    >>> options_of(Narrowing(offset=Interval(high=9), key=("ann", "bob")))
+    {'offsetMax': '9', 'keys': '["ann","bob"]'}
+    """
+    options: dict[str, str] = {}
+    for name, most in NUMBERS.items():
+        found: Interval = getattr(narrowing, name)
+        options |= _bound(f"{name}Min", found.low, most) | _bound(f"{name}Max", found.high, most)
+    from_us, to_us = narrowing.published  # the options have milliseconds, and their end is not included
+    for option in ("publishedFrom", "startingTime"):  # the broker begins at the first message from then on
+        options |= _bound(option, _scaled(from_us, 0), limits.TIME_MS_MAX)
+    options |= _bound("publishedTo", _scaled(to_us, 1), limits.TIME_MS_MAX)
+    keys = narrowing.key
+    if keys == ():
+        options |= NO_MESSAGES  # an empty list is no option
+    elif keys is not None and len(keys) <= KEYS_MAX and all(map(_is_key, keys)):
+        options["keys"] = msgspec.json.encode(keys).decode()
+    return options
 
 
 def _members(column: Condition, listed: list[Condition]) -> Narrowing:
     """Return what holds where a column is one of the listed values; a null among them is equal to nothing."""
-    found = [_compared("EqualTo", column, each) for each in listed if each.kind != "Literal" or each.value is not None]
-    if not found:
-        return Narrowing({})
-    whole = found[0]
-    for each in found[1:]:
-        whole = whole.either(each)
-    return whole
+    found = [_compared("==", column, each) for each in listed if each.kind != "Literal" or each.value is not None]
+    return reduce(either, found) if found else EVERYTHING
 
 
-def _compared(kind: str, column: Condition, literal: Condition) -> Narrowing:
+def _compared(sign: str, column: Condition, literal: Condition) -> Narrowing:
     """Return what holds where a column is less than, equal to or greater than a literal."""
     name, value = column.value, literal.value
     if column.kind != "AttributeReference" or literal.kind != "Literal" or not isinstance(name, str):
-        return Narrowing({})
-    if name == "key":
-        same = kind.startswith("Equal") and literal.type == "string" and isinstance(value, str)
-        return Narrowing({}, frozenset([str(value)])) if same else Narrowing({})
-    fits = literal.type in INTEGERS if name in NUMBERS else name == TIME and literal.type == "timestamp"
-    if not fits or not isinstance(value, int) or isinstance(value, bool):
-        return Narrowing({})
-    ranges = {
-        "LessThan": NumberRange(high=value - 1),
-        "LessThanOrEqual": NumberRange(high=value),
-        "GreaterThan": NumberRange(low=value + 1),
-        "GreaterThanOrEqual": NumberRange(low=value),
-    }
-    return Narrowing({name: ranges.get(kind, NumberRange(value, value))})
+        return EVERYTHING
+    types = {"key": ("string",), "published": ("timestamp",)}.get(name, INTEGERS)
+    return compared(name, sign, value) if literal.type in types else EVERYTHING
 
 
-def _bound(option: str, value: int | None, most: int) -> dict[str, str]:
-    """Return an option; a bound that the option cannot have is moved to the nearest one that it can."""
-    return {} if value is None else {option: str(min(max(value, 0), most))}
+def _scaled(time_us: int, more: int) -> int:
+    """Return a time in milliseconds, and `more` of them; a bound that is none stays one."""
+    return time_us if time_us in WHOLE else time_us // 1_000 + more
+
+
+def _bound(option: str, value: int, most: int) -> dict[str, str]:
+    """Return an option, none for a bound that is none; one that the option cannot have is moved to the nearest."""
+    return {} if value in WHOLE else {option: str(min(max(value, 0), most))}
 
 
 def _is_key(text: str) -> bool:

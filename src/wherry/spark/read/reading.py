@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from wherry.spark import kafka_columns
-from wherry.spark.decode import decoder
+from wherry.spark.columns import kafka_columns
+from wherry.spark.columns.decode import decoder
+from wherry.spark.columns.schema import DECODED, Caster, value_of
 from wherry.spark.faults import RAISED, error_of
 from wherry.spark.link import link
-from wherry.spark.options import Options
+from wherry.spark.options.options import Options
 from wherry.spark.read.due import DueBetween
-from wherry.spark.schema import DECODED, Caster, value_of
 
 CONSTANT = ("topic", "partition")
 """Columns with the same value in all rows of a task, which the task adds itself instead of reading them."""

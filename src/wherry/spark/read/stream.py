@@ -25,8 +25,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound
+from wherry.spark.columns.schema import checked
 from wherry.spark.link import link
-from wherry.spark.options import COUNT_MAX, EARLIEST, LATEST, Options
+from wherry.spark.options.options import COUNT_MAX, EARLIEST, LATEST, Options
 from wherry.spark.read import quiet_end, reading
 from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
@@ -40,7 +41,6 @@ from wherry.spark.read.positions import (
 )
 from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import topics_of
-from wherry.spark.schema import checked
 
 WAIT_MS = 100
 """How long an idle source waits in one call; Spark itself would ask some 80 times a second.

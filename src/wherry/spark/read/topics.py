@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 
 from wherry.spark.link import FlightLink
-from wherry.spark.options import Options, is_pattern
+from wherry.spark.options.options import Options, is_pattern
 
 
 def topics_of(link: FlightLink, options: Options) -> list[str]:

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from wherry.model.errors import InvalidInput
+from wherry.spark.columns.schema import DEAD
 from wherry.spark.link import link
-from wherry.spark.options import Options
-from wherry.spark.schema import DEAD
+from wherry.spark.options.options import Options
 
 NEEDED = ("partition", "offset", "subscription")
 GROUPED = ("subscription", "partition")

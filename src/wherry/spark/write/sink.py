@@ -35,9 +35,9 @@ from pyspark.sql.types import (
 
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
-from wherry.spark import kafka_columns
+from wherry.spark.columns import kafka_columns
 from wherry.spark.link import link
-from wherry.spark.options import Options
+from wherry.spark.options.options import Options
 from wherry.spark.write import routes
 from wherry.spark.write.reuse import report_reuse
 

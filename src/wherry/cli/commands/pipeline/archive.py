@@ -225,7 +225,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> FlightLink:
     """Return the link to the broker once it has answered, since starting Spark without a broker would take long."""
     from wherry.model.errors import InvalidInput, Unavailable
     from wherry.spark.link import FlightLink
-    from wherry.spark.options import SCHEMES
+    from wherry.spark.options.options import SCHEMES
 
     if not url.startswith(SCHEMES):
         raise InvalidInput("--url", url, f"an address of Arrow Flight, such as {FLIGHT} or grpc+tls://host:7072")

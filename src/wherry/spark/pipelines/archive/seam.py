@@ -18,14 +18,14 @@ from pyspark.sql.types import StructType
 
 from wherry.model import check
 from wherry.model.errors import InvalidInput
+from wherry.spark.columns.schema import MESSAGES, Caster
 from wherry.spark.link import FlightLink
-from wherry.spark.options import RETRY_S, ROWS_PER_TASK, URL
+from wherry.spark.options.options import RETRY_S, ROWS_PER_TASK, URL
 from wherry.spark.pipelines.archive import files as archive_files
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest
 from wherry.spark.pipelines.archive.manifest_store import Store, store
 from wherry.spark.pipelines.archive.tail import UnarchivedRange, tail
-from wherry.spark.schema import MESSAGES, Caster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from wherry.model.errors import InvalidInput
+from wherry.spark.options.times import instant_ms
 from wherry.spark.pipelines.archive.manifest_store import Store, plain, store
-from wherry.spark.times import instant_ms
 
 Format = Literal["parquet", "ndjson", "csv"]
 FORMATS: dict[str, Format] = {

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.java import JAVA_MIN, java_home
 from wherry.spark.pipelines.cluster import path_of_python, spark_home
 from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.session import conf_of
+from wherry.spark.sessions.java import JAVA_MIN, java_home
 
 SUFFIXES = (".yml", ".yaml")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType
 from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.spark.link import FlightLink
-from wherry.spark.options import parse
+from wherry.spark.options.parsing import parse
 from wherry.spark.pipelines.run.plan import Loads
 from wherry.spark.pipelines.run.spec import (
     BAD,
@@ -24,7 +24,7 @@ from wherry.spark.pipelines.run.spec import (
 )
 from wherry.spark.read.stream import subscribe
 from wherry.spark.read.topics import resolve
-from wherry.spark.state import check_stateful
+from wherry.spark.sessions.state import check_stateful
 from wherry.spark.write.sink import TAKEN, columns
 
 REASON = "_reason"

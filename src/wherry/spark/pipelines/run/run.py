@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from wherry.model.errors import AlreadyExists, InvalidInput
-from wherry.spark.checkpoints import clear_unbegun
 from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import retention
 from wherry.spark.pipelines.run.address import BrokerAddress
@@ -26,6 +25,7 @@ from wherry.spark.pipelines.run.frames import Frames, words
 from wherry.spark.pipelines.run.interrupts import noted
 from wherry.spark.pipelines.run.spec import BAD, Spec
 from wherry.spark.read.topics import resolve
+from wherry.spark.sessions.checkpoints import clear_unbegun
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

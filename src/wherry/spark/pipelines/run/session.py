@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wherry.model.errors import InvalidInput
 from wherry.spark.pipelines.cluster import shipped
 from wherry.spark.pipelines.run.address import BrokerAddress
-from wherry.spark.session import session
+from wherry.spark.sessions.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import msgspec
 
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
-from wherry.spark.options import PAYLOADS
+from wherry.spark.options.options import PAYLOADS
 
 Word = str | int | float | bool
 Mode = Literal["append", "update", "complete"]

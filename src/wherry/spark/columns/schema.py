@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import nulls
-from wherry.spark import kafka_columns
-from wherry.spark.avro import spark_type
-from wherry.spark.options import Options
+from wherry.spark.columns import kafka_columns
+from wherry.spark.columns.avro import spark_type
+from wherry.spark.options.options import Options
 
 TEXT, LONG, TIME = StringType(), LongType(), TimestampType()
 

@@ -3,6 +3,7 @@
 A `Narrowing` is a necessary condition: every row that the filter selects is inside it, and rows inside it may be rows
 that the filter does not select. So a reader may skip what is outside, and the filter is always applied again. A part
 of a filter that is not understood is `EVERYTHING`, which skips nothing; that is always right, a guess never is.
+Filters of Polars, DuckDB and Spark are each translated to it where they are read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,17 @@ class Interval(NamedTuple):
     def meets(self, low: int, high: int) -> bool:
         """Return whether a number from `low` to `high` is in the interval."""
         return self.low <= high and low <= self.high
+
+    def clip(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the part of `start..stop`, its end not included, that is in the interval.
+
+        Examples
+        --------
+        >>> Interval(3, 5).clip(0, 10), Interval(high=5).clip(7, 10)
+        ((3, 6), (7, 7))
+        """
+        first = max(start, self.low)
+        return first, max(first, min(stop, self.high + 1))
 
 
 WHOLE = Interval()

@@ -17,9 +17,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from wherry.model.errors import InvalidInput
-from wherry.spark import avro
-from wherry.spark.options import Options
-from wherry.spark.values import Columns, texts, values_of
+from wherry.spark.columns import avro
+from wherry.spark.columns.values import Columns, texts, values_of
+from wherry.spark.options.options import Options
 
 _PLAIN: dict[type[spark.DataType], Any] = {
     spark.StringType: str,

@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.home import home_for, worker_python
-from wherry.spark.java import JAVA_MIN, java_home
+from wherry.spark.sessions.home import home_for, worker_python
+from wherry.spark.sessions.java import JAVA_MIN, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

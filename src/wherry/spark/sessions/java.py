@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from wherry.spark.home import cache
+from wherry.spark.sessions.home import cache
 
 JAVA_MIN = 17
 ANSWER_S = 30

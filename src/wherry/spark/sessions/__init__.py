@@ -1,0 +1,1 @@
+"""What Spark needs around a query: its Java and home, settings, packages for state, checkpoints that can start."""
