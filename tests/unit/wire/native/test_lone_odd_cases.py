@@ -124,7 +124,7 @@ async def the_client_takes_its_leave_in_the_turn(world: NativeWorld, client: Mem
 
 
 @planned
-async def nobody_waits_for_a_confirm(world: NativeWorld, client: MemoryClient) -> None:
+async def no_confirm_is_awaited(world: NativeWorld, client: MemoryClient) -> None:
     for topic in ("jobs", "none"):
         client.begin_publish(topic, b"x", quiet=True)
         await world.settle_down()
@@ -249,7 +249,7 @@ OTHERS = (
     the_journal_fails_before_it,
     the_client_goes_in_the_turn,
     the_client_takes_its_leave_in_the_turn,
-    nobody_waits_for_a_confirm,
+    no_confirm_is_awaited,
     repeats_of_a_producer,
     ids_that_came_before,
     times_of_their_own,
