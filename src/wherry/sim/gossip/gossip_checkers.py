@@ -1,7 +1,7 @@
 """What must hold of members: judged by what each holds, period by period, and by what really is.
 
 How long something may take is derived from the terms of the protocol, in `gossip_bounds`. How often something may go
-wrong is a number here: what the seeds of docs/testing.md needed, and half of that more.
+wrong is a number here, chosen by hand: small, and more than a thousand seeds needed.
 """
 
 from __future__ import annotations
