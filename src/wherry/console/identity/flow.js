@@ -51,10 +51,14 @@ function isStored() {
   try { return sessionStorage.getItem(PLACE) !== null; } catch { return false; }
 }
 
-/** Return what the provider sent the browser back with, and the sign-in that this tab began; null if the page was opened otherwise. Address and history keep nothing of it. */
+/**
+ * Return what the provider sent the browser back with, and the sign-in that this tab began; null if the page was opened otherwise. Address and history keep nothing of it.
+ * It is asked to answer behind the `#`. One that answers in the query all the same is read there; what stands in both places stands there twice, and is refused.
+ */
 export function takeReturn() {
-  const answer = location.hash.startsWith("#/") ? null : new URLSearchParams(location.hash.slice(1));
-  if (!answer?.has("code") && !answer?.has("error")) return null;
+  const behind = location.hash.startsWith("#/") ? "" : location.hash.slice(1);
+  const answer = new URLSearchParams([...new URLSearchParams(location.search), ...new URLSearchParams(behind)]);
+  if (!answer.has("code") && !answer.has("error")) return null;
   const begun = JSON.parse(recall(PLACE) || "null");
   remember(PLACE, "");
   history.replaceState(null, "", `/console${begun?.place || "#/"}`);

@@ -1,0 +1,152 @@
+"""The session of a user who signed in goes on: renewed in time, by a token or by a visit of the provider.
+
+Only one test waits for a token to end. The others move the clock of the page, and their tokens live long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Response, expect
+
+from tests.console.asking import ask
+from tests.console.conftest import Opening
+from tests.console.signing_in import (
+    PATIENCE_MS,
+    Identities,
+    Place,
+    is_live,
+    kept,
+    key_of,
+    providing,
+    sign_in,
+    signing_in,
+)
+
+BRIEF_S = 6
+"""The life of tokens that end while a test looks."""
+
+LIFE_S = 600
+NEARLY = "09:35"
+"""So long after a sign-in its token is due to be renewed, and still good."""
+
+CLIENTS: dict[str, dict[str, Any]] = {
+    "brief": {"lives_s": BRIEF_S},
+    "renewing": {"lives_s": LIFE_S},
+    "visiting": {"lives_s": LIFE_S, "grants": ["authorization_code"]},
+}
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
+    with providing(tmp_path_factory.mktemp("renewed"), CLIENTS) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def renewing(identities: Identities, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with signing_in(tmp_path_factory.mktemp("nodes"), identities, "renewing") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def visiting(identities: Identities, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with signing_in(tmp_path_factory.mktemp("nodes"), identities, "visiting") as found:
+        yield found
+
+
+def is_renewal(response: Response) -> bool:
+    return response.url.endswith("/token") and "grant_type=refresh_token" in (response.request.post_data or "")
+
+
+def signed_in(place: Place, opened: Opening, who: str = "bob", at: str = "topics") -> Page:
+    """Return a page of a user, with a clock that can be moved."""
+    page = opened(place.url, at, quiet=False)
+    page.clock.install()
+    sign_in(page, place, who)
+    is_live(page)
+    return page
+
+
+def other_key(page: Page, than: str) -> str:
+    """Wait for another key in the tab."""
+    another = "(first) => ![null, first].includes(sessionStorage.getItem('wherry.key'))"
+    page.wait_for_function(another, arg=than, timeout=PATIENCE_MS)
+    return key_of(page)
+
+
+@pytest.mark.rows("P12")
+def test_a_token_is_renewed_before_it_ends_and_what_is_shown_goes_on(
+    identities: Identities, tmp_path_factory: pytest.TempPathFactory, opened: Opening
+):
+    with signing_in(tmp_path_factory.mktemp("nodes"), identities, "brief") as place:
+        page = opened(place.url, "topics", quiet=False)
+        sign_in(page, place, "bob")
+        is_live(page)
+        first = key_of(page)
+        for _ in range(2):
+            with page.expect_response(is_renewal, timeout=PATIENCE_MS) as found:
+                pass
+            assert found.value.status == 200
+        with pytest.raises(AssertionError, match="401"):
+            ask(place.url, "GET /v1/topics", key=first)
+        assert key_of(page) != first
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        ask(place.url, "PUT /v1/topics/later", {}, place.admin)
+        expect(page.get_by_role("table", name="Topics")).to_contain_text("later")
+        identities.process.stop()
+        try:
+            expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key", timeout=PATIENCE_MS)
+        finally:
+            identities.process.start()
+
+
+@pytest.mark.rows("P12")
+def test_without_a_refresh_token_the_page_visits_the_provider_which_asks_nothing(visiting: Place, opened: Opening):
+    page = signed_in(visiting, opened)
+    visits: list[str] = []
+    page.on("request", lambda request: visits.append(request.url) if "prompt=none" in request.url else None)
+    first = key_of(page)
+    page.clock.fast_forward(NEARLY)
+    other_key(page, first)
+    assert visits
+    is_live(page)
+    assert page.url == f"{visiting.url}/console#/topics"
+    page.context.clear_cookies()  # the session at the provider is gone
+    page.clock.fast_forward(NEARLY)
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("Your session at the provider has ended: sign in again.", timeout=PATIENCE_MS)
+    assert kept(page) == []
+
+
+@pytest.mark.rows("P12")
+def test_a_visit_that_finds_another_user_shows_nothing_of_the_one_before(visiting: Place, opened: Opening):
+    page = signed_in(visiting, opened)
+    page.evaluate("() => sessionStorage.setItem('wherry.draft', JSON.stringify({payload: 'of bob'}))")
+    beside = page.context.new_page()
+    beside.goto(f"{visiting.identity.issuer}/session/end")
+    beside.get_by_role("button", name="Yes, sign me out").click()
+    beside.goto(f"{visiting.url}/console")
+    sign_in(beside, visiting, "eve")
+    expect(beside.locator(".caller")).to_have_text("eve", timeout=PATIENCE_MS)
+    beside.close()
+    page.clock.fast_forward(NEARLY)
+    expect(page.locator(".caller")).to_have_text("eve", timeout=PATIENCE_MS)
+    expect(page.locator("main")).to_contain_text("No topics yet")
+    assert "wherry.draft" not in kept(page)
+
+
+def test_what_a_user_writes_is_not_lost_to_a_visit_of_the_provider(visiting: Place, opened: Opening):
+    page = signed_in(visiting, opened, at="publish?topic=orders.new")
+    visits: list[str] = []
+    page.on("request", lambda request: visits.append(request.url) if "prompt=none" in request.url else None)
+    payload = page.get_by_label("Payload", exact=True)
+    payload.fill("a long text")
+    page.clock.fast_forward("10:05")
+    page.evaluate("() => sessionStorage.setItem('wherry.key', 'an.ended.token')")  # the clock of the node did not move
+    page.get_by_role("button", name="Publish", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key", timeout=PATIENCE_MS)
+    expect(payload).to_have_value("a long text")
+    assert visits == []
