@@ -11,7 +11,18 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browsers import browser  # noqa: F401
 from tests.console.conftest import Opening
-from tests.console.signing_in import Place, begin, is_live, kept, key_of, providing, returned_to, sign_in, signing_in
+from tests.console.signing_in import (
+    Place,
+    begin,
+    is_live,
+    kept,
+    key_of,
+    providing,
+    returned_to,
+    sign_in,
+    signing_in,
+    with_claims,
+)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +116,30 @@ def test_an_answer_to_a_request_that_was_changed_is_refused(place: Place, known:
     known.route("**/realms/shop/auth?*", forge)
     begin(known, place)
     expect(known.get_by_role("dialog").get_by_role("alert")).to_contain_text(words)
+    assert kept(known) == []
+
+
+CLAIMS: dict[str, dict[str, Any]] = {
+    "of another provider": {"iss": "https://evil.example"},
+    "for another client": {"aud": "billing"},
+    "that another client asked for": {"aud": ["console", "billing"], "azp": "billing"},
+    "of another sign-in": {"nonce": "x" * 43},
+    "without a nonce": {"nonce": None},
+    "of nobody": {"sub": None},
+}
+
+
+@pytest.mark.rows("P12")
+@pytest.mark.parametrize("name", CLAIMS)
+def test_an_id_token_that_is_not_of_this_sign_in_is_refused(place: Place, known: Page, name: str):
+    def forge(route: Route) -> None:
+        given = route.fetch().json()
+        route.fulfill(json=given | {"id_token": with_claims(given["id_token"], **CLAIMS[name])})
+
+    known.route("**/realms/shop/token", forge)
+    begin(known, place)
+    alert = known.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("an ID token of another sign-in")
     assert kept(known) == []
 
 
