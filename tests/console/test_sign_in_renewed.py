@@ -6,10 +6,11 @@ Only one test waits for a token to end. The others move the clock of the page, a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import Page, Response, Route, expect
 
 from tests.console.asking import ask
 from tests.console.conftest import Opening
@@ -23,7 +24,9 @@ from tests.console.signing_in import (
     providing,
     sign_in,
     signing_in,
+    with_claims,
 )
+from tests.oidc.provider import ProviderProcess
 
 BRIEF_S = 6
 """The life of tokens that end while a test looks."""
@@ -96,11 +99,136 @@ def test_a_token_is_renewed_before_it_ends_and_what_is_shown_goes_on(
         expect(page.get_by_role("dialog")).to_have_count(0)
         ask(place.url, "PUT /v1/topics/later", {}, place.admin)
         expect(page.get_by_role("table", name="Topics")).to_contain_text("later")
-        identities.process.stop()
-        try:
-            expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key", timeout=PATIENCE_MS)
-        finally:
-            identities.process.start()
+
+
+def refuse_key(page: Page) -> None:
+    """Let the tab have a token that the node refuses, as if the provider had dropped its key."""
+    page.evaluate("() => sessionStorage.setItem('wherry.key', 'a.refused.token')")
+
+
+def visit_page(page: Page, name: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=name).click()
+
+
+def unanswered(page: Page, place: Place) -> list[str]:
+    """Note what was asked of the provider, and not answered."""
+    found: list[str] = []
+    page.on(
+        "requestfailed",
+        lambda request: found.append(request.url) if request.url.startswith(place.identity.issuer) else None,
+    )
+    return found
+
+
+@contextmanager
+def without(process: ProviderProcess) -> Iterator[None]:
+    process.stop()
+    try:
+        yield
+    finally:
+        process.start()
+
+
+@pytest.mark.rows("P12")
+def test_a_token_that_the_node_refuses_before_its_end_is_renewed_once(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    renewals: list[str] = []
+    page.on("response", lambda response: renewals.append(response.url) if is_renewal(response) else None)
+    page.clock.fast_forward("00:30")
+    refuse_key(page)
+    visit_page(page, "Subscriptions")
+    expect(page.get_by_role("heading", name="Subscriptions", exact=True)).to_be_visible()
+    other_key(page, "a.refused.token")
+    is_live(page)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    refuse_key(page)
+    visit_page(page, "Keys")
+    expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key")
+    assert len(renewals) == 1, "one that came just now is not renewed again"
+
+
+@pytest.mark.rows("P12")
+def test_what_was_refused_with_the_key_before_is_sent_again_with_that_of_now(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    held: list[Route] = []
+    sent: list[str] = []
+
+    def hold(route: Route) -> None:
+        sent.append(route.request.headers["authorization"])
+        if len(sent) > 1:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/v1/keys*", hold)
+    first = key_of(page)
+    with page.expect_request("**/v1/keys*"):
+        visit_page(page, "Keys")
+    page.clock.fast_forward(NEARLY)
+    now = other_key(page, first)
+    held[0].fulfill(status=401, json={"detail": "this token has expired", "code": "unauthorized"})
+    expect(page.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert sent == [f"Bearer {first}", f"Bearer {now}"]
+
+
+@pytest.mark.rows("P12")
+def test_a_laptop_that_wakes_before_its_network_stays_signed_in(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    down = unanswered(page, renewing)
+    page.route("**/token", lambda route: route.abort() if len(down) < 3 else route.continue_())
+    refuse_key(page)
+    page.clock.fast_forward("59:00")
+    visit_page(page, "Subscriptions")
+    other_key(page, "a.refused.token")
+    is_live(page)
+    assert len(down) == 3
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@pytest.mark.rows("P12")
+def test_a_provider_that_is_down_when_a_token_ends_lets_the_console_ask_again(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    with without(renewing.identity):
+        refuse_key(page)
+        page.clock.fast_forward("10:05")
+        with page.expect_event("requestfailed"):
+            visit_page(page, "Subscriptions")
+        page.clock.fast_forward("00:15")
+        expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key", timeout=PATIENCE_MS)
+        assert page.url == f"{renewing.url}/console#/subscriptions"
+
+
+@pytest.mark.rows("P12")
+def test_no_page_is_left_for_a_provider_that_is_down(visiting: Place, opened: Opening):
+    page = signed_in(visiting, opened)
+    down = unanswered(page, visiting)
+    with without(visiting.identity):
+        page.clock.fast_forward(NEARLY)
+        with page.expect_event("requestfailed", lambda _: len(down) > 3, timeout=PATIENCE_MS):  # two in each try
+            pass
+        assert page.url == f"{visiting.url}/console#/topics"
+        assert {each.rpartition("/")[2] for each in down} == {"token"}
+        is_live(page)
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("Your session at the provider has ended: sign in again.", timeout=PATIENCE_MS)
+
+
+@pytest.mark.rows("P12")
+def test_a_renewal_that_brings_another_user_is_not_used(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    first = key_of(page)
+
+    def forge(route: Route) -> None:
+        given = route.fetch().json()
+        given["id_token"] = with_claims(given["id_token"], sub="eve")
+        route.fulfill(json=given)
+
+    page.route("**/token", forge, times=1)
+    with page.expect_request(lambda request: "prompt=none" in request.url, timeout=PATIENCE_MS):
+        page.clock.fast_forward(NEARLY)
+    other_key(page, first)
+    expect(page.locator(".caller")).to_have_text("bob")
 
 
 @pytest.mark.rows("P12")
