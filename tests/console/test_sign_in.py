@@ -12,6 +12,7 @@ from playwright.sync_api import Route, expect
 from tests.console.asking import ask
 from tests.console.conftest import Opening
 from tests.console.signing_in import (
+    PATIENCE_MS,
     Identities,
     Place,
     begin,
@@ -30,6 +31,7 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "console": {},
     "query": {"in_query": True},
     "foreign": {},
+    "late": {},
     "closed": {"origins": []},
 }
 
@@ -184,14 +186,25 @@ def test_what_is_set_up_wrong_is_shown_in_words(identities: Identities, tmp_path
         expect(alert).to_contain_text(f"to let pages of {place.url} ask for tokens")
 
 
-def test_a_provider_that_was_never_reached_is_named(tmp_path: Path, opened: Opening):
-    issuer = f"http://127.0.0.1:{free_port()}/realms/shop"
-    with taking_tokens(tmp_path, issuer, console_client="console") as served:
-        page = opened(served.node.url, quiet=False)
-        expect(page.get_by_role("dialog")).to_contain_text("this node has not reached it")
-        assert (
-            "connect-src 'self';" in page.request.get(f"{served.node.url}/console").headers["content-security-policy"]
-        )
+@pytest.mark.rows("P12")
+def test_a_provider_that_was_not_reached_is_named_and_offered_once_it_is(
+    identities: Identities, tmp_path: Path, opened: Opening
+):
+    identities.process.stop()
+    try:
+        with signing_in(tmp_path, identities, "late") as place:
+            page = opened(place.url, quiet=False)
+            expect(page.get_by_role("dialog")).to_contain_text("this node has not reached it")
+            policy = page.request.get(f"{place.url}/console").headers["content-security-policy"]
+            assert "connect-src 'self';" in policy
+            identities.process.start()
+            name = f"Sign in with 127.0.0.1:{place.identity.port}"
+            expect(page.get_by_role("button", name=name)).to_be_visible(timeout=PATIENCE_MS)
+            sign_in(page, place)
+            is_live(page)
+    finally:
+        identities.process.stop()
+        identities.process.start()
 
 
 def test_without_a_client_the_console_asks_for_keys_alone(tmp_path: Path, opened: Opening):
