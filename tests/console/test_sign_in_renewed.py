@@ -215,6 +215,30 @@ def test_no_page_is_left_for_a_provider_that_is_down(visiting: Place, opened: Op
 
 
 @pytest.mark.rows("P12")
+def test_a_duplicated_tab_ends_the_session_of_neither(renewing: Place, opened: Opening):
+    page = signed_in(renewing, opened)
+    with page.context.expect_page() as found:
+        page.evaluate("() => window.open('/console#/topics')")  # with a copy of what the tab keeps
+    copy = found.value
+    is_live(copy)
+    first = key_of(page)
+    assert key_of(copy) == first
+    copy.wait_for_function("() => !JSON.parse(sessionStorage.getItem('wherry.session')).refresh", timeout=PATIENCE_MS)
+    for _ in range(2):
+        keys = [key_of(each) for each in (page, copy)]
+        page.clock.fast_forward(NEARLY)  # of both
+        for each, before in zip((page, copy), keys, strict=True):
+            other_key(each, before)
+            is_live(each)
+            expect(each.get_by_role("dialog")).to_have_count(0)
+    page.reload()
+    is_live(page)
+    with page.expect_response(is_renewal, timeout=PATIENCE_MS) as renewed:
+        page.clock.fast_forward(NEARLY)
+    assert renewed.value.status == 200, "a tab that is loaded again stays the owner"
+
+
+@pytest.mark.rows("P12")
 def test_a_renewal_that_brings_another_user_is_not_used(renewing: Place, opened: Opening):
     page = signed_in(renewing, opened)
     first = key_of(page)

@@ -8,10 +8,11 @@ const EARLY_MS = 30_000, EARLY_SHARE = 0.2; // renewed so long before the end, o
 const RETRY_MS = 2_000, PAUSE_MS = 1_000; // after a renewal that failed; after any, whatever life the provider states
 const SETTLED_MS = 10_000; // a token that the node refuses sooner after it came is not renewed: the next would be refused too
 const AWAITED_MS = 10_000; // a call waits so long for a provider that does not answer: a laptop that wakes may find its node first
+const OWNER_MS = 2_000; // a page that was loaded again waits so long for the one before to end
 const VISIT_MS = 30_000; // the browser has so long to leave the page
 const LIFE_S = 60, LIFE_S_MAX = 86_400; // where the provider states none; the longest that is believed
 
-let timer = 0, renewing = null, isMissing = false, onRenewed = () => {};
+let timer = 0, renewing = null, isMissing = false, onRenewed = () => {}, owned = { id: "", is: null };
 export const whenRenewed = (fn) => (onRenewed = fn);
 export const session = () => JSON.parse(recall(PLACE) || "null");
 export const providerHost = () => (session() ? hostOf(session().issuer) : "");
@@ -21,7 +22,7 @@ export function keepSession(at, given, before = {}) {
   const stated = Number(given.expires_in), life_ms = Math.min(stated > 0 ? stated : LIFE_S, LIFE_S_MAX) * 1000, got_at = Date.now(), ends_at = got_at + life_ms;
   setKey(given.access_token);
   remember(PLACE, JSON.stringify({
-    issuer: at.issuer, client_id: at.client_id, token_url: at.token_url, end_session_url: at.end_session_url,
+    id: before.id ?? crypto.randomUUID(), issuer: at.issuer, client_id: at.client_id, token_url: at.token_url, end_session_url: at.end_session_url,
     subject: before.subject ?? at.subject, refresh: given.refresh_token ?? before.refresh, identity: given.id_token ?? before.identity, got_at, ends_at, renew_at: ends_at - Math.min(EARLY_MS, life_ms * EARLY_SHARE),
   }));
   resume();
@@ -30,7 +31,19 @@ export function keepSession(at, given, before = {}) {
 /** Wait for the time to renew, also in a page that was loaded again. */
 export function resume() {
   clearTimeout(timer);
-  if (session()) timer = setTimeout(whenDue, Math.max(PAUSE_MS, session().renew_at - Date.now()));
+  if (!session()) return;
+  timer = setTimeout(whenDue, Math.max(PAUSE_MS, session().renew_at - Date.now()));
+  isOwner(session().id);
+}
+
+/** Resolves to whether the refresh token is for this tab to use. A duplicated tab has a copy of it, and providers end a session whose token is used twice: the copy is dropped. */
+function isOwner(id) {
+  if (owned.id !== id && navigator.locks) {
+    const drop = () => { if (session()?.id === id) remember(PLACE, JSON.stringify({ ...session(), refresh: null })); return false; };
+    const untilEnded = new Promise(() => {});
+    owned = { id, is: new Promise((done) => navigator.locks.request(`wherry.session ${id}`, { signal: AbortSignal.timeout(OWNER_MS) }, () => { done(true); return untilEnded; }).catch(() => done(drop()))) };
+  }
+  return owned.is ?? true;
 }
 
 async function whenDue() {
@@ -75,8 +88,10 @@ function renew() {
 }
 
 async function renewed() {
-  const kept = recall(PLACE), now = session();
   isMissing = false;
+  await isOwner(session().id);
+  const kept = recall(PLACE), now = session();
+  if (!now) return false;
   if (now.refresh) {
     try {
       const given = await askToken(now, { grant_type: "refresh_token", refresh_token: now.refresh });
