@@ -27,6 +27,16 @@ def on_web(test):
     asyncio.run(main())
 
 
+def test_the_page_takes_what_a_provider_may_append_to_its_address_and_nothing_else():
+    async def test(found: Web) -> None:
+        page = await found.ask("GET /console?code=c&state=s&iss=https%3A%2F%2Fid.example&session_state=x")
+        assert (page.status, page.headers["cache-control"]) == (200, "no-store")
+        for query in ("token=x", "access_token=x", "code=a&code=b", "next=https%3A%2F%2Fevil.example"):
+            assert (await found.ask(f"GET /console?{query}")).status == 400, query
+
+    on_web(test)
+
+
 @pytest.mark.rows("A13")
 def test_every_file_is_served_under_a_strict_policy():
     async def test(found: Web) -> None:

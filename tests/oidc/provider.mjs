@@ -63,6 +63,9 @@ const server = createServer((request, response) => {
   // the provider is mounted below its issuer, as a realm of Keycloak is
   request.originalUrl = request.url;
   request.url = request.url.replace(/^\/realms\/shop/, "") || "/";
+  const asked = new URLSearchParams(request.url.split("?")[1]);
+  const client = settings.clients.find((each) => each.id === asked.get("client_id"));
+  if (client?.in_query) request.url = request.url.replace("response_mode=fragment&", ""); // as providers do that do not know it
   answer(request, response);
 });
 server.listen(settings.port, "127.0.0.1", () => console.log(server.address().port));

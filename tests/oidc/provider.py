@@ -34,6 +34,7 @@ def client(name: str, **more: Any) -> dict[str, Any]:
         "lives_s": 600,
         "realm_roles": [],
         "client_roles": {},
+        "in_query": False,
     }
     return usual | more
 

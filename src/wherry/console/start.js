@@ -5,7 +5,7 @@ import { h, icon, put, setText } from "./dom.js";
 import { zone } from "./format.js";
 import { finish, takeReturn } from "./identity/flow.js";
 import { providerOffer } from "./identity/offer.js";
-import { dropSession, endSession, keepSession, providerHost, renewEnded, resume, session, whenRenewed } from "./identity/session.js";
+import { dropSession, endSession, keepSession, providerHost, renewRefused, resume, session, whenRenewed } from "./identity/session.js";
 import { follow, listen, live, reset, whenLocked } from "./live.js";
 import { button, dialog, failed, toast } from "./parts.js";
 import { show as clusterPage } from "./pages/cluster.js";
@@ -175,7 +175,7 @@ function showCaller(found) {
 }
 onLocked(askForKey);
 whenLocked(askForKey);
-onExpired(renewEnded);
+onExpired(renewRefused);
 whenRenewed(() => greet().catch(() => {})); // another token may have other rights
 
 // -------------------------------------------------------------------------------------------------------- keyboard

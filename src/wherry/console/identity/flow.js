@@ -51,10 +51,14 @@ function isStored() {
   try { return sessionStorage.getItem(PLACE) !== null; } catch { return false; }
 }
 
-/** Return what the provider sent the browser back with, and the sign-in that this tab began; null if the page was opened otherwise. Address and history keep nothing of it. */
+/**
+ * Return what the provider sent the browser back with, and the sign-in that this tab began; null if the page was opened otherwise. Address and history keep nothing of it.
+ * It is asked to answer behind the `#`. One that answers in the query all the same is read there; what stands in both places stands there twice, and is refused.
+ */
 export function takeReturn() {
-  const answer = location.hash.startsWith("#/") ? null : new URLSearchParams(location.hash.slice(1));
-  if (!answer?.has("code") && !answer?.has("error")) return null;
+  const behind = location.hash.startsWith("#/") ? "" : location.hash.slice(1);
+  const answer = new URLSearchParams([...new URLSearchParams(location.search), ...new URLSearchParams(behind)]);
+  if (!answer.has("code") && !answer.has("error")) return null;
   const begun = JSON.parse(recall(PLACE) || "null");
   remember(PLACE, "");
   history.replaceState(null, "", `/console${begun?.place || "#/"}`);
@@ -84,18 +88,27 @@ export async function askToken(at, fields) {
   } catch {
     throw problem(`${hostOf(at.token_url)} did not answer this page. It has to be reachable, and to let pages of ${location.origin} ask for tokens (CORS; in Keycloak: Web origins of the client).`, "unreached");
   }
-  const given = await answer.json().catch(() => ({}));
+  const given = (await answer.json().catch(() => null)) ?? {};
   if (answer.status >= 500 || answer.status === 429) throw problem(`The provider failed with status ${answer.status}.`, "unreached");
   if (!answer.ok) throw refused(given.error, given.error_description);
   if (!/^[!-~]+$/.test(given.access_token ?? "") || String(given.token_type).toLowerCase() !== "bearer") throw problem("The provider gave no access token that can be used.");
   return given;
 }
 
-/** Return the user that an ID token names, once it is from this provider, for this client and this sign-in. It came from the token endpoint itself, so its signature adds nothing. */
-function subjectOf(token, at, nonce) {
+/** Return whether the provider answers this page at all. What it answers does not matter: some let no page read that, then the token endpoint is asked as it is meant to be. */
+export async function isThere(at) {
+  try {
+    await fetch(at.token_url, { mode: "no-cors", credentials: "omit", cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+    return true;
+  } catch { return askToken(at, {}).then(() => true, (fault) => fault.code !== "unreached"); }
+}
+
+/** Return the user that an ID token names, once it is from this provider, for this client and, with a nonce, this sign-in. It came from the token endpoint itself, so its signature adds nothing. */
+export function subjectOf(token, at, nonce) {
   let claims = {};
-  try { claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0)))); } catch { /* none that can be read */ }
-  if (claims.iss !== at.issuer || ![claims.aud].flat().includes(at.client_id) || claims.nonce !== nonce) throw problem("The provider answered with an ID token of another sign-in. It was not used: begin again.");
+  try { claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0)))) ?? {}; } catch { /* none that can be read */ }
+  const isForUs = claims.iss === at.issuer && [claims.aud].flat().includes(at.client_id) && (claims.azp ?? at.client_id) === at.client_id;
+  if (!isForUs || (nonce !== undefined && claims.nonce !== nonce) || typeof claims.sub !== "string" || !claims.sub) throw problem("The provider answered with an ID token of another sign-in. It was not used: begin again.");
   return claims.sub;
 }
 

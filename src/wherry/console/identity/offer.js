@@ -4,10 +4,19 @@ import { h, put } from "../dom.js";
 import { attempt } from "../parts.js";
 import { hostOf, leave, provider } from "./flow.js";
 
+const AGAIN_MS = 3_000;
+
 export function providerOffer() {
   const el = h("div", { class: "offer", hidden: true });
-  provider().then((at) => { if (at) fill(el, at); }).catch(() => {}); // the field for a key is there in any case
+  look(el);
   return el;
+}
+
+/** Show what the node knows of the provider, and look again while that is not enough to sign in and the dialog is open. */
+async function look(el) {
+  const at = await provider().catch(() => undefined); // the field for a key is there in any case
+  if (at) fill(el, at);
+  if (at !== null && !at?.authorization_url) setTimeout(() => { if (el.isConnected) look(el); }, AGAIN_MS);
 }
 
 function fill(el, at) {

@@ -71,7 +71,9 @@ def _takes_s256(document: dict[str, Any]) -> bool:
 def _url(document: dict[str, Any], name: str, *, is_plain: bool) -> str:
     """Return an endpoint that may be asked; `http` only if the issuer is, so that no provider far away names ours."""
     url = document.get(name, "")
-    return url if isinstance(url, str) and _is_safe(url) and (is_plain or urlsplit(url).scheme == "https") else ""
+    if not isinstance(url, str) or not _is_safe(url) or "#" in url:  # browsers keep what is behind it over redirects
+        return ""
+    return url if is_plain or urlsplit(url).scheme == "https" else ""
 
 
 def _is_safe(url: str) -> bool:

@@ -67,6 +67,7 @@ def test_endpoints_are_read():
             {"jwks_uri": "https://u@id.example/certs"},
             {"jwks_uri": None},
             {"jwks_uri": "file:///etc/passwd"},
+            {"jwks_uri": f"{ISSUER}/certs#x"},
             {"jwks_uri": 7},
         ),
     ],
@@ -104,3 +105,21 @@ def test_a_provider_that_states_challenges_without_s256_offers_no_sign_in(stated
 def test_a_provider_names_itself_only_if_it_states_so(stated, names):
     document = {**DOCUMENT, "authorization_response_iss_parameter_supported": stated}
     assert parse_endpoints(json.dumps(document).encode(), ISSUER).names_issuer is names
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"{ISSUER}/auth#code=x&state=y", "javascript:alert(1)//", "http://id.example/auth", "//id.example/auth"),
+        *(
+            "https://u@id.example/auth",
+            "https://id.example\\@evil.example/",
+            "data:text/html,x",
+            "https://169.254.169.254/",
+        ),
+    ],
+)
+def test_a_browser_is_sent_to_no_endpoint_that_is_not_safe(url):
+    document = {**DOCUMENT, "authorization_endpoint": url, "end_session_endpoint": url, "token_endpoint": url}
+    found = parse_endpoints(json.dumps(document).encode(), ISSUER)
+    assert (found.authorization, found.end_session, found.token) == ("", "", "")

@@ -15,6 +15,7 @@ from wherry.wire.http.pages.sign_in import connectable
         ("https://id.example:8443/token?tenant=x", "https://id.example:8443/token"),
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080/"),
         ("https://id.example/a;script-src,*'x\"/token", "https://id.example/a%3Bscript-src%2C*%27x%22/token"),
+        ("https://id.example/o/token/", "https://id.example/o/token/"),  # and what is below, by the rules of policies
         ("https://[::1]/token", ""),
         ("https://a;b.example/token", ""),
         ("https://*.example/token", ""),

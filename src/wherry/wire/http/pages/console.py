@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Call, EndpointGroup
-from wherry.wire.http.pages.sign_in import connectable
+from wherry.wire.http.pages.sign_in import SignInAnswer, connectable
 from wherry.wire.http.protocol.message import (
     HTML,
     Answer,
@@ -44,11 +44,15 @@ HEADERS: list[Header] = [
 ]
 
 
-@TABLE.add("GET", "/console", "none", gives=(HTML,), answers={200: (HTML,)})
+@TABLE.add("GET", "/console", "none", query=SignInAnswer, gives=(HTML,), answers={200: (HTML,)})
 async def console(call: ApiCall) -> Answer:
-    """Show the web console. Its policy allows it to call the node, and the token endpoint of the identity provider."""
+    """Show the web console. Its policy allows it to call the node, and the token endpoint of the identity provider.
+
+    The arguments are those with which a provider may send the browser back. The page reads them, and the node does not.
+    """
     provider = call.service.provider()
-    return page(PAGE, connect=connectable(provider.token_url or "") if provider is not None else "")
+    more = [("Cache-Control", "no-store")] if call.request.query else []
+    return page(PAGE, *more, connect=connectable(provider.token_url or "") if provider is not None else "")
 
 
 @FILES.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})

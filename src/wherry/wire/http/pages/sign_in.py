@@ -46,6 +46,19 @@ class SignInView(msgspec.Struct):
     provider: ProviderView | None
 
 
+class SignInAnswer(msgspec.Struct, frozen=True):
+    """What a provider may append to the address of the console, if it does not answer behind the `#` as it is asked."""
+
+    code: str = ""
+    state: str = ""
+    iss: str = ""
+    session_state: str = ""
+    scope: str = ""
+    error: str = ""
+    error_description: str = ""
+    error_uri: str = ""
+
+
 @TABLE.add("GET", "/v1/sign-in", "none", answers={200: SignInView})
 async def sign_in(call: ApiCall) -> Answer:
     """Show how people sign in at the console, beside keys: the endpoints of the provider, and the console's client."""
