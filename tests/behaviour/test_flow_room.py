@@ -10,7 +10,7 @@ from tests.behaviour.test_flow_topics import peer, read
 from tests.behaviour.world import Home, bodies, in_loop
 from wherry import CutOff, LimitReached, Message, PublishOptions, StaleLease
 from wherry.broker.broker import Broker
-from wherry.core.decide import flow
+from wherry.core.decide import flow, room
 from wherry.core.decide.flow import FULL
 from wherry.core.state.state import REMOVALS_MAX
 from wherry.sim.patch import patched
@@ -184,6 +184,41 @@ async def test_an_ephemeral_subscription_that_is_slow_loses_nothing_to_a_peer(ho
     await (await consumer.pull(5)).ack()
     await broker.publish("t", some(10))
     assert (await consumer.pull(100)).batch.column("payload").to_pylist() == some(5, 10)
+
+
+@in_loop
+async def test_a_refusal_does_not_look_at_each_batch_that_an_ephemeral_subscription_has_to_read(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t", mesh="flow", messages_max=200)
+    await broker.subscribe("t", "here", durable=False)
+    consumer = await broker.consumer("t", "here")
+    await peer(broker, "down")
+    for _ in range(200):
+        home.clock.advance(1)
+        await broker.publish("t", b"x")
+    looks = []
+
+    def noted(nobodys: Any) -> Any:
+        def call(*given: Any) -> Any:
+            looks.append(given)
+            return nobodys(*given)
+
+        return call
+
+    with patched(room, "nobodys", noted):
+        with pytest.raises(LimitReached):
+            await broker.publish("t", b"y")
+        assert len(looks) <= room.LOOKS + 1
+        await (await consumer.pull(200)).ack([197, 198, 199])
+        looks.clear()
+        await broker.publish("t", [b"y"] * 2)
+        assert len(looks) <= room.LOOKS + 3
+    assert cut_off(broker) == ["mesh.down"]
+    assert (broker.stats("t").messages, broker.stats("t").counters["dropped"]) == (200, 2)
+    with pytest.raises(LimitReached):
+        await broker.publish("t", [b"y"] * 2)
+    await broker.publish("t", b"y")
+    assert (await consumer.pull(300)).payloads() == [b"y"] * 3
 
 
 @in_loop

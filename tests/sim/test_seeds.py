@@ -166,4 +166,4 @@ def test_a_history_of_each_part_is_written():
 
 def test_every_kind_of_record_has_its_line():
     lists = {each.name for each in fields(History) if each.default_factory is list}
-    assert lists - set(RECORDS) == {"settled", "lives", "remaining", "faults"}
+    assert lists - set(RECORDS) == {"settled", "lives", "remaining", "faults", "full"}

@@ -16,7 +16,7 @@ from wherry.core.decide.flow import FULL, nobodys, without_peers
 from wherry.core.decide.removing import removal_ops
 from wherry.core.index.directory import Directory
 from wherry.core.state.partition import Partition
-from wherry.core.state.state import TopicState
+from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model.errors import LimitReached
 from wherry.model.ops import AnyOp, Bury, DeleteSubscription
 from wherry.model.schema import content_sizes
@@ -24,6 +24,11 @@ from wherry.model.schema import content_sizes
 Int64: TypeAlias = npt.NDArray[np.int64]
 Candidates: TypeAlias = Callable[[Partition, int, int], Int64]
 """Returns which messages of a batch (partition, base offset, number) may be removed to make room."""
+After: TypeAlias = Callable[[Partition, int], int]
+"""Returns from which offset on, at or behind the given one, the next candidates are looked for."""
+
+LOOKS = 16
+"""Batches of which nothing may go that are looked at one by one: a refused publish must not look at each batch."""
 
 
 def make_room(
@@ -117,16 +122,45 @@ def _give_up_peers(topic: TopicState, messages: int, size: int) -> list[AnyOp] |
     over_messages, over_bytes = left.messages + messages - most_messages, left.bytes + size - most_bytes
     if left.is_read or (over_messages <= 0 and over_bytes <= 0):
         return steps
-    last = left.cut_off[-1] if left.cut_off else None
-
-    def free(partition: Partition, base: int, count: int) -> Int64:
-        return nobodys(partition, partition.finished.missing(base, base + count), last)
-
-    dropped = _drop_oldest(topic, over_messages, over_bytes, free)
+    free = _Nobodys(left.cut_off[-1] if left.cut_off else None)
+    dropped = _drop_oldest(topic, over_messages, over_bytes, free.of_batch, free.next)
     return None if dropped is None else [*steps, *dropped]
 
 
-def _drop_oldest(topic: TopicState, over_messages: int, over_bytes: int, candidates: Candidates) -> list[AnyOp] | None:
+class _Nobodys:
+    """The messages that wait for nobody once the peers of a topic are cut off, `last` as the last one."""
+
+    def __init__(self, last: SubscriptionState | None) -> None:
+        self._last = last
+        self._looks = 0
+        """Batches without such a message, one after the other."""
+        self._found: dict[int, Int64] = {}
+
+    def of_batch(self, partition: Partition, base: int, count: int) -> Int64:
+        """Return those of one batch."""
+        found = nobodys(partition, partition.finished.missing(base, base + count), self._last)
+        self._looks = 0 if len(found) else self._looks + 1
+        return found
+
+    def next(self, partition: Partition, offset: int) -> int:
+        """Return the offset itself or, after many batches without any, that of the next such message, or the end."""
+        if self._looks < LOOKS:
+            return offset
+        found = self._found.get(partition.number)
+        if found is None:
+            left = partition.finished.missing(offset, partition.next_offset)
+            found = self._found[partition.number] = nobodys(partition, left, self._last)
+        at = int(np.searchsorted(found, offset))
+        return int(found[at]) if at < len(found) else partition.next_offset
+
+
+def _in_turn(_: Partition, offset: int) -> int:
+    return offset
+
+
+def _drop_oldest(
+    topic: TopicState, over_messages: int, over_bytes: int, candidates: Candidates, after: After = _in_turn
+) -> list[AnyOp] | None:
     """Return operations that remove the oldest of the candidates; None when they are not enough."""
     bury, dying = topic.config.overflow == "dead-letter-oldest", 0
     heads: list[tuple[int, int, int, int]] = []
@@ -151,7 +185,7 @@ def _drop_oldest(topic: TopicState, over_messages: int, over_bytes: int, candida
             dropped += gone
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
-        _push_next(heads, topic, number, base + count)
+        _push_next(heads, topic, number, after(topic.partitions[number], base + count))
     for number in looked:  # nothing is removed yet, so the oldest batch is unchanged; but its time is exact now
         oldest_us = topic.partitions[number].directory.oldest_us()
         if oldest_us is not None:
