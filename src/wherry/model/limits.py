@@ -16,6 +16,7 @@ LABELS_BYTES_MAX: Final = 65_535  # names and values of one topic, route or bind
 PRODUCER_ID_CHARS_MAX: Final = 256
 NODE_NAME_CHARS_MAX: Final = 64
 STAGE_KEY_CHARS_MAX: Final = 512
+QUERY_ID_CHARS_MAX: Final = 100  # of a streaming query of Spark
 ROUTE_NAME_CHARS_MAX: Final = 256
 KEY_NAME_BYTES_MAX: Final = 256  # of an API key
 FLIGHT_KEY_CHARS_MAX: Final = (

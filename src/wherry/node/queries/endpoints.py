@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.model import check
+from wherry.model import check, limits
 from wherry.node.queries.reports import QueryReport, QueryReports, QueryView
 from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import Answer, Response, json_response
-
-ID_CHARS_MAX = 100
 
 
 class QueryList(msgspec.Struct):
@@ -34,7 +32,7 @@ class QueryEndpoints:
 
     async def put(self, call: ApiCall) -> Answer:
         """Report a streaming query of Spark. The query is shown for an hour after its last report."""
-        query, report = check.graphic("query", call["query"], ID_CHARS_MAX), call.body.checked()
+        query, report = check.graphic("query", call["query"], limits.QUERY_ID_CHARS_MAX), call.body.checked()
         for topic in report.positions:
             call.service.guard(call.request, "consume", topic)
         self._reports.take(query, report)

@@ -100,6 +100,7 @@ PATH: dict[str, Meta] = {
     "id": name(limits.MESSAGE_ID_BYTES_MAX),
     "schema": json_schema(enum=["message", "delivered"]),
     "session": name(64, "^[0-9A-Za-z_-]+$"),
+    "query": graphic(limits.QUERY_ID_CHARS_MAX),
     "folder": name(64, "^[a-z-]+$"),
     "file": name(64, "^[a-z-]+[.](js|css|png)$"),
 }
