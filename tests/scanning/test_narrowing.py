@@ -129,7 +129,7 @@ def random_alternatives(chance, depth):
 
 def test_joined_alternatives_hold_all_rows_of_their_parts():
     chance = random.Random(2)
-    for _ in range(3_000):
+    for _ in range(1_000):
         first, second = random_alternatives(chance, 4), random_alternatives(chance, 2)
         numbers = {name: chance.randrange(5) for name in ("offset", "priority", "partition")}
         row = {**numbers, "key": chance.choice(("a", "b", "c", None))}

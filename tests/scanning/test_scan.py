@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import duckdb
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import wherry
-from tests.scanning.worlds import World
+from tests.scanning.worlds import KEYS, World
 from tests.spark.brokers import broker as started
 from wherry.model.errors import InvalidInput, NotFound, Unauthorized, Unavailable
 from wherry.scanning import extras
@@ -224,6 +225,23 @@ def test_an_end_in_the_middle_of_a_read_frees_the_stream(world):
     for _ in range(300):  # a node serves 256 calls at a time
         next(world.scan(local_files=False).arrow())
     assert world.scan().polars().collect().height == 30
+
+
+def test_one_scan_in_several_threads(world):
+    for seed in range(2):
+        world.publish(5_000, random.Random(seed))
+    scan, con = world.scan(payload="text"), duckdb.connect()
+    full = scan.polars().collect()
+
+    def ask(number):
+        key, chosen = KEYS[number % 3], number % 2
+        if chosen:
+            return scan.polars().filter(key=key).collect().height == full.filter(key=key).height
+        found = scan.duckdb(con.cursor()).filter(f"key = '{key}'").aggregate("count(*)").fetchall()
+        return found == [(full.filter(key=key).height,)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(48)))
 
 
 def test_a_broker_that_is_away(monkeypatch, world):

@@ -53,6 +53,4 @@ def frame(scan: Scan) -> pl.LazyFrame:
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415  an extra
 
-    made = pl.from_arrow(batch, rechunk=False)
-    assert isinstance(made, pl.DataFrame)
-    return made
+    return pl.DataFrame(batch)  # by Arrow's C interface; `from_arrow` takes twice as long, column by column
