@@ -76,8 +76,9 @@ def test_a_node_that_is_down_does_not_disturb_a_query(spark, broker, queries, tm
     broker.publish(topic, [b"x"] * 5)
     queries.run(queries.follow(topic).select("payload"), target)
     assert len(broker.payloads(target)) == 5
-    wait_for(lambda: "queries are not reported to http://127.0.0.1:1" in caplog.text)
+    wait_for(lambda: "is not reported to http://127.0.0.1:1" in caplog.text)
     reporter.close()
+    assert caplog.text.count("is not reported") == 1
     assert reporter.sent == 0
 
 
@@ -93,7 +94,7 @@ def test_a_failed_query_has_its_reason(spark, broker, queries, reporter, tmp_pat
     assert found["reason"] and query.exception() is not None
 
 
-def test_an_end_is_reported_once_the_node_is_back(tmp_path):
+def test_an_end_that_the_node_has_missed_is_sent_by_close(tmp_path):
     own = Broker(tmp_path, "--port", str(port := free_port()))
     reporter = QueryReporter(f"http://127.0.0.1:{port}", None, None)
     reporter.started("id", "late")
@@ -102,9 +103,10 @@ def test_an_end_is_reported_once_the_node_is_back(tmp_path):
     wait_for(lambda: reporter._warned)
     own.start()
     try:
-        (found,) = wait_for(lambda: shown(own, "late"))
+        reporter.close(PATIENCE_S)
+        (found,) = shown(own, "late")
         assert (found["state"], found["rows"], found["topics"]) == ("ended", 3, ["orders"])
-        wait_for(lambda: not reporter._tallies)
+        assert not reporter._tallies
         for number in range(QUERIES_MAX + 1):
             reporter.started(f"q{number}", None)
         assert len(reporter._tallies) == QUERIES_MAX
@@ -112,11 +114,10 @@ def test_an_end_is_reported_once_the_node_is_back(tmp_path):
         reporter.started("more", None)
         assert "more" in reporter._tallies and len(reporter._tallies) <= QUERIES_MAX
     finally:
-        reporter.close()
         own.end()
 
 
-def test_a_key_reports_and_sees_only_queries_of_topics_that_it_may_consume(tmp_path):
+def test_a_key_reports_and_sees_only_queries_of_topics_that_it_may_consume(tmp_path, caplog):
     with started(tmp_path, "--keys", "on") as own:
         admin = (tmp_path / "data" / "admin.key").read_text().strip()
 
@@ -138,7 +139,15 @@ def test_a_key_reports_and_sees_only_queries_of_topics_that_it_may_consume(tmp_p
         mark = {**MARK, "positions": {"one": {"0": 1}}}
         reporter.note("a", "progressed", {"sources": [{"endOffset": json.dumps(mark)}]})
         wait_for(lambda: reporter.sent)
+        reporter.started("b", "theirs")
+        with caplog.at_level("WARNING"):
+            for _ in range(3):
+                before = reporter.sent
+                reporter.note("b", "progressed", {"sources": [{"endOffset": json.dumps(MARK)}]})
+                reporter.note("a", "progressed", {"sources": []})
+                wait_for(lambda before=before: reporter.sent > before)
         reporter.close()
+        assert caplog.text.count("query theirs is not reported") == 1, "one warning, though others are taken"
         other = {"name": "other", "state": "running", "positions": {"one": {"0": 1}, "two": {"0": 1}}}
         assert call("PUT", "/v1/queries/b", one, other)[0] == 403
         assert call("PUT", "/v1/queries/b", admin, other)[0] == 204

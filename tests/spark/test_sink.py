@@ -210,9 +210,53 @@ def test_the_same_job_again_is_a_warning_and_writes_nothing(broker, writer, capl
     sink.commit([sink._stage(sink._key, "0/0", batches(b"a", b"b"), counted=True)])
     assert caplog.text == ""
     again = writer(topic, commitKey="nightly")
-    again.commit([again._stage(again._key, f"0/{n}", batches(b"a"), counted=True) for n in range(2)])
+    again.commit(
+        [again._stage(again._key, f"0/{n}", batches(each), counted=True) for n, each in enumerate((b"b", b"a"))]
+    )
     assert "commit key 'nightly' was used before: 2 rows were written" in caplog.text
     assert broker.payloads(topic) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("columns", "other"), [({}, (b"a", b"c")), ({"key": pa.array(["k", "l"])}, (b"a", b"b"))])
+def test_a_job_with_as_many_other_rows_is_an_error(broker, writer, columns, other):
+    topic = broker.create()
+    sink = writer(topic, commitKey="nightly")
+    sink.commit([sink._stage(sink._key, "0/0", batches(b"a", b"b"), counted=True)])
+    again = writer(topic, commitKey="nightly")
+    again._columns += list(columns)
+    with pytest.raises(AlreadyExists, match="this job has 2 other rows, and wrote none of them"):
+        again.commit([again._stage(again._key, "0/1", batches(*other, **columns), counted=True)])
+    assert broker.payloads(topic) == [b"a", b"b"]
+
+
+def test_rows_that_cannot_be_compared_are_a_warning(broker, writer, caplog, monkeypatch):
+    topic = broker.create()
+    broker.link.action("subscribe", {"topic": topic, "name": "s"})
+    sink = writer(topic, commitKey="k")
+    sink.commit([sink._stage(sink._key, "0/0", batches(b"a", b"b"), counted=True)])
+    late = sink._stage(sink._key, "0/1", batches(b"c", b"d"), counted=True)
+    with monkeypatch.context() as fewer:
+        fewer.setattr("wherry.spark.write.reuse.COMPARED_BYTES_MAX", 1)
+        sink.commit([late])
+    with monkeypatch.context() as fewer:
+        fewer.setattr("wherry.spark.write.reuse.COMPARED_ROWS_MAX", 1)
+        sink.commit([late])
+    broker.link.action("advance", {"topic": topic, "subscription": "s", "offsets": {"0": 1}})
+    sink.commit([late])
+    assert caplog.text.count("commit key 'k' was used before: 2 rows") == 3
+
+
+def test_of_two_jobs_at_once_with_one_key_the_slower_one_fails(broker, writer):
+    topic = broker.create()
+    first, second = writer(topic, commitKey="k"), writer(topic, commitKey="k")
+    staged = [
+        each._stage(each._key, "0/0", rows, counted=True)
+        for each, rows in ((first, batches(b"a")), (second, batches(b"b", b"c")))
+    ]
+    first.commit(staged[:1])
+    with pytest.raises(AlreadyExists, match=r"1 rows were written under it.* this job has 2 rows"):
+        second.commit(staged[1:])
+    assert broker.payloads(topic) == [b"a"]
 
 
 def test_a_commit_whose_messages_were_settled_has_no_time(broker, writer):

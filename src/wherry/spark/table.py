@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wherry.model.errors import InvalidInput
+from wherry.spark.options import kafka_options
 from wherry.spark.read.conditions import columns_of, condition_of
 from wherry.spark.read.narrowing import narrowed, options_of
 
@@ -69,7 +70,7 @@ def _narrower(probe: DataFrame, options: dict[str, Any]) -> dict[str, str]:
 
 def _added(found: dict[str, str], given: dict[str, Any]) -> dict[str, str]:
     """Return the found options without those that were given: what the caller asked for is not changed."""
-    names = {name.lower() for name in given}
+    names = {kafka_options.ALIASES.get(name.lower(), name).lower() for name in given}
     if "startingoffsets" in names:
         names.add("startingtime")
     return {name: value for name, value in found.items() if name.lower() not in names}

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import wherry
+from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.node.queries.reports import KEPT_S, QUERIES_MAX, SILENT_S, TOPICS_MAX, QueryReport, QueryReports
 
@@ -72,9 +73,13 @@ def test_one_query_too_many_takes_the_place_of_the_most_silent():
         ({"name": "n" * 1_001}, "name"),
         ({"reason": "n" * 1_001}, "reason"),
         ({"rows": -1}, "rows"),
+        ({"positions": {"t": dict.fromkeys(range(limits.PARTITIONS_MAX + 1), 1)}}, "positions"),
+        ({"subscriptions": [f"s{number}" for number in range(TOPICS_MAX + 1)]}, "subscriptions"),
+        ({"subscriptions": ["s" * (limits.SUBSCRIPTION_NAME_CHARS_MAX + 1)]}, "subscriptions"),
     ],
 )
 def test_a_report_out_of_bounds_is_refused(fields, field):
     with pytest.raises(InvalidInput, match=field):
         report(**fields).checked()
     assert report(positions={str(number): {0: 1} for number in range(TOPICS_MAX)}, reason="n" * 1_000).checked()
+    assert report(subscriptions=["s" * limits.SUBSCRIPTION_NAME_CHARS_MAX] * TOPICS_MAX).checked()

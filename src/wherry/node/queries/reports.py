@@ -19,7 +19,7 @@ from wherry.wire.http.api.terms import json_schema
 QUERIES_MAX = 200
 """Queries that are kept; one more takes the place of the one that has been silent for longest."""
 TOPICS_MAX = 100
-"""Topics that one query may read."""
+"""Topics that one query may read, and subscriptions that it may have."""
 TEXT_CHARS_MAX = 1_000
 SILENT_S = 60.0
 """After so long without a report, a query that did not end counts as silent. Drivers report every 10 s."""
@@ -57,6 +57,14 @@ class QueryReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the report; raise `InvalidInput` for the first field that is wrong."""
         if not 1 <= len(self.positions) <= TOPICS_MAX:
             raise InvalidInput("positions", f"{len(self.positions)} topics", f"1 to {TOPICS_MAX} topics")
+        for offsets in self.positions.values():
+            if len(offsets) > limits.PARTITIONS_MAX:
+                raise InvalidInput("positions", f"{len(offsets)} partitions", f"at most {limits.PARTITIONS_MAX}")
+        if len(self.subscriptions) > TOPICS_MAX:
+            allowed = f"at most {TOPICS_MAX} subscriptions"
+            raise InvalidInput("subscriptions", f"{len(self.subscriptions)} of them", allowed)
+        for name in self.subscriptions:
+            check.name("subscriptions", name, limits.SUBSCRIPTION_NAME_CHARS_MAX)
         for field in ("name", "sink", "reason"):
             if len(getattr(self, field) or "") > TEXT_CHARS_MAX:
                 raise InvalidInput(field, getattr(self, field)[:80], f"at most {TEXT_CHARS_MAX} characters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
 import ssl
@@ -45,7 +46,9 @@ class QueryReporter:
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._tallies: dict[str, QueryTally] = {}
         self._new: set[str] = set()
-        self._end, self._warned = threading.Event(), False
+        self._end = threading.Event()
+        self._warned: set[str] = set()
+        """Queries whose last report was not taken: one warning for each, until a report is taken."""
         self.remove_listener: Callable[[], None] = lambda: None
         """Removes the listener from the session."""
         self.sent = 0
@@ -97,14 +100,20 @@ class QueryReporter:
         self._send_all(everything=False)
 
     def _send_all(self, *, everything: bool) -> None:
-        """Send the reports of queries about which there is something new, or of all; forget those that are over."""
+        """Send the reports of queries about which there is something new, or of all; forget those that are over.
+
+        A report that the node did not take is sent again in the next round.
+        """
         with self._lock:
             chosen = list(self._tallies) if everything else [query for query in self._new if query in self._tallies]
             self._new.clear()
             found = [(query, self._tallies[query].report(), self._tallies[query].is_over) for query in chosen]
         for query, report, is_over in found:
-            if (report is None or self._send(query, report)) and is_over:
-                with self._lock:
+            taken = report is None or self._send(query, report)
+            with self._lock:
+                if not taken:
+                    self._new.add(query)
+                elif is_over:
                     self._tallies.pop(query, None)
 
     def _send(self, query: str, report: dict[str, Any]) -> bool:
@@ -116,12 +125,12 @@ class QueryReporter:
             request = urllib.request.Request(target, msgspec.json.encode(report), headers, method="PUT")
             with urllib.request.urlopen(request, timeout=ANSWER_S, context=self._tls):
                 self.sent += 1
-                self._warned = False
+                self._warned.discard(query)
                 return True
-        except (OSError, ValueError) as fault:  # also each answer that is an error
-            if not self._warned:
-                _log.warning("queries are not reported to %s: %s", self._url, fault)
-            self._warned = True
+        except (OSError, ValueError, http.client.HTTPException) as fault:  # also each answer that is an error
+            if query not in self._warned and len(self._warned) < QUERIES_MAX:
+                self._warned.add(query)
+                _log.warning("query %s is not reported to %s: %s", report["name"], self._url, fault)
             return False
 
 

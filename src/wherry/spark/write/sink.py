@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -38,8 +38,9 @@ from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, Wherr
 from wherry.spark.columns import kafka_columns
 from wherry.spark.link import link
 from wherry.spark.options.options import Options
+from wherry.spark.pipelines.archive import manifest_sums
 from wherry.spark.write import routes
-from wherry.spark.write.reuse import report_reuse
+from wherry.spark.write.reuse import content, report_reuse
 
 _TEXT, _INTEGER = (StringType,), (ShortType, IntegerType, LongType)
 _TIME = (TimestampType, TimestampNTZType, LongType)
@@ -72,13 +73,16 @@ KEPT_BYTES_MAX = 64 << 20
 class StagedWrite(WriterCommitMessage):
     """What a task returns to the driver: the key of the commit, its stage if it had rows, and the number of rows.
 
-    `late` means that the task staged nothing because the key was committed before.
+    `late` means that the task staged nothing because the key was committed before; then `contents` is a sum over the
+    rows. `counted` is false where it does not matter whether the key was used: such a late task has no rows here.
     """
 
     key: str
     stage: str | None
     rows: int = 0
     late: bool = False
+    counted: bool = False
+    contents: int | None = None
 
 
 def columns(schema: StructType) -> list[str]:
@@ -172,12 +176,13 @@ class _StagingWriter:
         if sent.schema is None:
             return StagedWrite(key, None)
         if self._was_committed(key):
-            return StagedWrite(key, None, sum(batch.num_rows for batch in sent) if counted else 0, late=True)
+            return _late(key, sent) if counted else StagedWrite(key, None, late=True)
         until, backoff = time.monotonic() + self._options.retry_s, Backoff()
         while True:
             stage = f"{key}/{attempt}/{secrets.token_hex(4)}"
             try:
-                return StagedWrite(key, stage, self._put(stage, sent.schema, iter(sent)))
+                rows = self._put(stage, sent.schema, iter(sent))
+                return StagedWrite(key, stage, rows, counted=counted)
             except LimitReached as fault:
                 pause_s = backoff.next_s()
                 if not str(fault).startswith(FULL) or not sent.is_kept or time.monotonic() + pause_s > until:
@@ -196,13 +201,16 @@ class _StagingWriter:
                 broker._replace(retry_s=0).action("abort", {"key": stage})
             raise
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = _of(messages)
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> int | None:
+        """Make the stages visible, and return how many rows their keys have; None if there were no stages."""
+        staged, rows = _of(messages), None
         for key in dict.fromkeys(each.key for each in staged):
             stages = [each.stage for each in staged if each.key == key and each.stage is not None]
             if stages:  # otherwise there were no rows, or an earlier run committed them
                 placed = link(self._options).action("commit", {"key": key, "stages": stages})["placed"]
                 self._check_placed(key, placed)
+                rows = (rows or 0) + sum(count for *_, count in placed)
+        return rows
 
     def _was_committed(self, key: str) -> bool:
         placed = link(self._options).action("committed", {"key": key})["placed"]
@@ -241,10 +249,14 @@ class BatchWriter(_StagingWriter, DataSourceArrowWriter):
         return self._stage(self._key, _attempt(context), iterator, counted=counted)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages)
-        rows = sum(each.rows for each in _of(messages))
-        if self._given is not None and rows and any(each.late for each in _of(messages)):
-            report_reuse(link(self._options), self._given, self._key, rows)
+        placed = self._commit(messages)
+        found = [each for each in _of(messages) if each.counted]
+        rows = sum(each.rows for each in found)
+        is_used = any(each.late for each in found) or placed not in (None, rows)  # perhaps by a job beside this one
+        if self._given is not None and rows and is_used:
+            sums = [each.contents for each in found if each.contents is not None]
+            contents = manifest_sums.added(*sums) if len(sums) == len(found) else None
+            report_reuse(link(self._options), self._given, self._key, rows, contents)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -265,6 +277,14 @@ class StreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._abort(messages)
+
+
+def _late(key: str, batches: Iterable[pa.RecordBatch]) -> StagedWrite:
+    """Return how many rows a task has that another job was faster with, and the sum over them."""
+    rows = contents = 0
+    for batch in batches:
+        rows, contents = rows + batch.num_rows, manifest_sums.added(contents, content(batch))
+    return StagedWrite(key, None, rows, late=True, counted=True, contents=contents)
 
 
 def _attempt(context: TaskContext | None) -> str:

@@ -9,6 +9,7 @@ hashed in words of eight, all rows of a batch at once; longer values by BLAKE2b,
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -37,9 +38,9 @@ _ALL = (1 << 64) - 1
 _SEEDS = np.array([number * int(_WORD) & _ALL for number in range(len(COLUMNS) + 1)], np.uint64)
 
 
-def total(batch: pa.RecordBatch) -> int:
+def total(batch: pa.RecordBatch, columns: Collection[str] = COLUMNS) -> int:
     """Return the sum of the hashes of the rows of a batch of the log, as an unsigned number of 64 bits."""
-    return int(row_hashes(batch).sum(dtype=np.uint64))
+    return int(row_hashes(batch, columns).sum(dtype=np.uint64))
 
 
 def added(*sums: int) -> int:
@@ -47,10 +48,12 @@ def added(*sums: int) -> int:
     return sum(sums) & _ALL
 
 
-def row_hashes(batch: pa.RecordBatch) -> UInt64:
-    """Return one hash for each row; the batch must have all columns of the log."""
+def row_hashes(batch: pa.RecordBatch, columns: Collection[str] = COLUMNS) -> UInt64:
+    """Return one hash for each row, of some columns of the log, which the batch must have; of all by default."""
     rows = np.zeros(batch.num_rows, np.uint64)
     for number, name in enumerate(COLUMNS, 1):
+        if name not in columns:
+            continue
         column = batch.column(name)
         if column.null_count == len(column):
             continue
