@@ -14,7 +14,7 @@ import msgspec
 from wherry.broker.port.port import BrokerPort
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.wire.http.api.terms import json_schema
+from wherry.wire.http.api.terms import between, json_schema, name
 
 QUERIES_MAX = 200
 """Queries that are kept; one more takes the place of the one that has been silent for longest."""
@@ -26,7 +26,20 @@ SILENT_S = 60.0
 KEPT_S = 3_600.0
 """How long a query without reports is kept."""
 
-Count = Annotated[int, json_schema(minimum=0)]
+Count = Annotated[int, between(0, limits.OFFSET_MAX)]
+Words = Annotated[str, json_schema(maxLength=TEXT_CHARS_MAX)]
+Offsets = Annotated[
+    dict[int, int], json_schema(maxProperties=limits.PARTITIONS_MAX, propertyNames={"pattern": "^(0|[1-9][0-9]{0,5})$"})
+]
+Positions = Annotated[
+    dict[str, Offsets],
+    json_schema(
+        minProperties=1, maxProperties=TOPICS_MAX, propertyNames=name(limits.TOPIC_NAME_BYTES_MAX).extra_json_schema
+    ),
+]
+SubscriptionNames = Annotated[
+    list[Annotated[str, name(limits.SUBSCRIPTION_NAME_CHARS_MAX)]], json_schema(maxItems=TOPICS_MAX)
+]
 State = Literal["running", "idle", "ended", "failed"]
 ShownState = Literal["running", "idle", "ended", "failed", "silent"]
 
@@ -39,11 +52,11 @@ class QueryReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     duration of the last micro-batch, whose number is `batch`.
     """
 
-    name: str
+    name: Words
     state: State
-    positions: dict[str, dict[int, int]]
-    subscriptions: list[str] = []
-    sink: str = ""
+    positions: Positions
+    subscriptions: SubscriptionNames = []
+    sink: Words = ""
     batch: int = -1
     rows: Count = 0
     rows_written: Count = 0
@@ -51,7 +64,7 @@ class QueryReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     batches_ms: Count = 0
     batch_ms: Count = 0
     rows_per_s: float = 0.0
-    reason: str | None = None
+    reason: Words | None = None
 
     def checked(self) -> QueryReport:
         """Return the report; raise `InvalidInput` for the first field that is wrong."""
@@ -63,8 +76,8 @@ class QueryReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if len(self.subscriptions) > TOPICS_MAX:
             allowed = f"at most {TOPICS_MAX} subscriptions"
             raise InvalidInput("subscriptions", f"{len(self.subscriptions)} of them", allowed)
-        for name in self.subscriptions:
-            check.name("subscriptions", name, limits.SUBSCRIPTION_NAME_CHARS_MAX)
+        for each in self.subscriptions:
+            check.name("subscriptions", each, limits.SUBSCRIPTION_NAME_CHARS_MAX)
         for field in ("name", "sink", "reason"):
             if len(getattr(self, field) or "") > TEXT_CHARS_MAX:
                 raise InvalidInput(field, getattr(self, field)[:80], f"at most {TEXT_CHARS_MAX} characters")
