@@ -152,8 +152,8 @@ def turn_an_order_round() -> Any:
     """Take the messages of an origin in the wrong order, each with the offset of another one."""
 
     def make(part: Any) -> Any:
-        def turned(source: Any, batch: Any, place: Any, rows: dict[int, int]) -> Any:
-            return part(source, batch, place, dict(zip(sorted(rows), sorted(rows.values(), reverse=True), strict=True)))
+        def turned(source: Any, batch: Any, place: Any, offsets: Any, rows: Any) -> Any:
+            return part(source, batch, place, offsets, rows[::-1])
 
         return turned
 
