@@ -140,6 +140,7 @@ def test_a_view_in_sql(queries, broker, orders):
         f"CREATE OR REPLACE TEMPORARY VIEW orders USING wherry OPTIONS (url '{broker.url}', topic '{orders}')"
     )
     assert queries.spark.sql("SELECT count(DISTINCT key) FROM orders WHERE priority < 50").collect()[0][0] == 5
+    queries.spark.catalog.dropTempView("orders")
 
 
 def test_a_table_in_sql_is_made_read_and_written(queries, broker):

@@ -73,8 +73,14 @@ def server(folder):
         process.wait(PATIENCE_S)
 
 
-def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
-    with started(tmp_path, "--keys", "on", *TLS) as own, server(tmp_path) as master:
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    with server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
+
+
+def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(far, tmp_path):
+    with started(tmp_path, "--keys", "on", *TLS) as own:
         url, key = own.url.replace("grpc://", "grpc+tls://"), (tmp_path / "data" / "admin.key").read_text().strip()
         ca = str(CERTIFICATES / "authority.pem")
         own.link = FlightLink(url, key, ca, 20)
@@ -95,7 +101,7 @@ def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
             "--json",
         ]
         done = subprocess.run(
-            [*command, "--master", master, "--url", url, "--api-key", key],
+            [*command, "--master", far, "--url", url, "--api-key", key],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -139,13 +145,12 @@ print("all of it")
 """
 
 
-def test_tables_and_reports_by_spark_connect(broker, tmp_path):
+def test_tables_and_reports_by_spark_connect(far, broker, tmp_path):
     """Run in a process of its own: a session of this process is no client of Spark Connect."""
     topic = broker.create(keep="age", keep_ms=3_600_000)
     broker.publish(topic, [b"x"] * 10, key=["k"] * 10)
-    with server(tmp_path) as far:
-        words = [sys.executable, "-c", CLIENT, far, broker.url, broker.http, topic, str(tmp_path / "checkpoint")]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    words = [sys.executable, "-c", CLIENT, far, broker.url, broker.http, topic, str(tmp_path / "checkpoint")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0 and "all of it" in done.stdout, done.stdout + done.stderr[-3_000:]
     with urllib.request.urlopen(f"{broker.http}/v1/queries", timeout=30) as answer:
         (found,) = [each for each in json.loads(answer.read())["queries"] if each["topics"] == [topic]]

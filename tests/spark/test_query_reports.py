@@ -1,8 +1,6 @@
 """Streaming queries that report themselves: a real session, a real node, and a node that is down."""
 
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -197,12 +195,3 @@ def test_a_tally_adds_up_micro_batches_and_ignores_other_sources():
     tally.terminated("Boom\n  at somewhere")
     last = tally.report()
     assert tally.is_over and last is not None and last["reason"] == "Boom"
-
-
-def test_the_ui_of_spark_is_served_on_request():
-    code = (
-        "import urllib.request; from wherry.spark import session; spark = session(master='local[1]', ui=True);"
-        "print(spark.sparkContext.uiWebUrl, urllib.request.urlopen(spark.sparkContext.uiWebUrl).status)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    assert done.stdout.split()[0].startswith("http://127.0.0.1:") and done.stdout.split()[1] == "200"

@@ -1,5 +1,6 @@
 """Processes that Spark no longer needs end without a word; everything else is Spark's."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from wherry.spark.read.quiet_end import hook_of, install
 from wherry.spark.worker_daemon import ENOUGH, quiet
 
 SCRIPT = """
+from urllib.request import urlopen
 from wherry.spark import session
 
-spark = session(master="local[2]")
+spark = session(master="local[2]", ui=True)
+print(spark.sparkContext.uiWebUrl, "answers", urlopen(spark.sparkContext.uiWebUrl).status)
 rows = spark.read.format("wherry").options(topic="{topic}", url="{url}", rowsPerTask="100000").load()
 rows.select("key").show(5)
 assert rows.head() is not None
@@ -31,6 +34,7 @@ def test_a_query_that_has_enough_rows_prints_no_traceback(broker):
     assert done.returncode == 0, printed
     assert "only showing top 5 rows" in printed
     assert "7 rows, 9 numbers" in printed
+    assert re.search(r"http://127\.0\.0\.1:\d+ answers 200", printed), "Spark's UI is served on request"
     assert "Traceback" not in printed
 
 
@@ -54,6 +58,28 @@ def test_a_process_that_plans_a_stream_ends_quietly_when_spark_closes_its_connec
     command = [sys.executable, "-c", PLANNING.format(fault=fault)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == is_printed
+
+
+FLUSHING = """
+import sys, traceback
+from importlib.machinery import ModuleSpec
+from wherry.spark.read import quiet_end
+
+sys.modules["__main__"].__spec__ = ModuleSpec(quiet_end.DAEMON, None)
+quiet_end.install()
+try:
+    raise {fault}
+except Exception:
+    traceback.print_exc()
+    assert traceback.format_exc()
+"""
+
+
+@pytest.mark.parametrize(("fault", "is_printed"), [("BrokenPipeError", False), ("ValueError", True)])
+def test_a_process_that_plans_a_load_ends_quietly_when_spark_has_closed_its_connection(fault, is_printed):
+    command = [sys.executable, "-c", FLUSHING.format(fault=fault)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ("Traceback" in done.stderr) == is_printed
 
 

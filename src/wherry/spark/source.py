@@ -15,6 +15,7 @@ from wherry.model.errors import InvalidInput
 from wherry.spark.columns.schema import as_written, remembered, remembering, schema_of
 from wherry.spark.options.options import Options, of_table, writable
 from wherry.spark.options.parsing import parse
+from wherry.spark.read import quiet_end
 from wherry.spark.read.batch import BatchReader, TableReader
 from wherry.spark.read.stream import StreamReader
 from wherry.spark.write.redrive import RedriveWriter
@@ -61,6 +62,7 @@ class DefaultSource(DataSource):
 
     def _parsed(self, schema: StructType | None = None, *, is_write: bool = False) -> Options:
         """Return the options of the load or save, together with those of its table."""
+        quiet_end.install()
         kept = {} if schema is None else remembered(schema)
         if is_write:
             kept = writable(kept)

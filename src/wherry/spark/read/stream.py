@@ -28,7 +28,7 @@ from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFou
 from wherry.spark.columns.schema import checked
 from wherry.spark.link import link
 from wherry.spark.options.options import COUNT_MAX, EARLIEST, LATEST, Options
-from wherry.spark.read import quiet_end, reading
+from wherry.spark.read import reading
 from wherry.spark.read.due import DueBetween, DuePlan, NotDueYet, now_ms
 from wherry.spark.read.positions import (
     DUE_VERSION,
@@ -61,7 +61,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as they grow."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        quiet_end.install()
         self._options, self._schema = options, checked(schema, options)
         self._target: Positions | None = None
         """Where a run with the trigger `availableNow` ends."""
