@@ -289,9 +289,9 @@ SHOWN = "once_durable.<locals>.waiting"
 
 ANSWERS: dict[str, Answers] = {
     "http publish": Answers(http_publish, "PublishCalls._publish 1"),
-    "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_now 0"),
-    "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_now 0"),
-    "http dead-letter": Answers(partial(http_settle, "dead-letter"), "Settler._settle_now 0"),
+    "http ack": Answers(partial(http_settle, "ack"), "Settler._answer_when_durable 0"),
+    "http nack": Answers(partial(http_settle, "nack"), "Settler._answer_when_durable 0"),
+    "http dead-letter": Answers(partial(http_settle, "dead-letter"), "Settler._answer_when_durable 0"),
     "http topics": Answers(partial(http_get, "/v1/topics"), f"{SHOWN} 1", reads=True),
     "http topic": Answers(partial(http_get, "/v1/topics/{topic}"), f"{SHOWN} 1", reads=True),
     "http no topic": Answers(partial(http_get, "/v1/topics/none"), f"{SHOWN} 0", reads=True),
@@ -310,10 +310,10 @@ ANSWERS: dict[str, Answers] = {
     "flight offsets-at": Answers(
         partial(flight_act, "offsets-at", {"topic": "{}", "time_ms": 0}), "_offsets_at 0", reads=True
     ),
-    "flight push ack": Answers(flight_push_ack, "Settler._settle_now 0"),
-    "native publish": Answers(native_publish, "Gathering._wait_for_disk 0"),
+    "flight push ack": Answers(flight_push_ack, "Settler._answer_when_durable 0"),
+    "native publish": Answers(native_publish, "Gathering._publish_lone 0"),
     **{
-        f"native {verb.name}": Answers(partial(native_settle, verb), "Settler._settle_now 0")
+        f"native {verb.name}": Answers(partial(native_settle, verb), "Settler._answer_when_durable 0")
         for verb in (Verb.ACK, Verb.NACK, Verb.DEAD_LETTER)
     },
     "native subscribe": Answers(partial(native_subscribe, "s"), "PushStream._join 0", reads=True),

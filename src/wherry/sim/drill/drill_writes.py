@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from wherry.broker.broker import Broker
 from wherry.model.calls.dead import DeadFilter
 from wherry.model.calls.fate import Outcome
 from wherry.model.calls.publish import PublishOptions
-from wherry.model.errors import DuplicateId, NotFound, StageLost
+from wherry.model.errors import DuplicateId, NotFound, StageLost, WherryError
 from wherry.model.schema import Message
 from wherry.sim.clients.callbacks import URL
 from wherry.sim.drill.drill import (
@@ -20,6 +23,51 @@ from wherry.sim.drill.drill_catalog import route_of
 async def publish(one: Drill) -> None:
     """Publish."""
     message_id = await one.publish()
+    await one.cut()
+    one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
+
+
+class _LonePublish:
+    """A publish as the native wire gives it to the gathering: alone in its turn."""
+
+    payload = b"it"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.position = self._offset = 0
+
+    def gather(self) -> None:
+        """Fail: it has no company, and its topic is plain."""
+        self.answer.set_exception(AssertionError("a lone publish was gathered"))
+
+    def placed(self, position: int, offset: int) -> _LonePublish:
+        """Note where the message is."""
+        self.position, self._offset = position, offset
+        return self
+
+    def refused(self, fault: WherryError) -> None:
+        """Answer with the reason."""
+        self.answer.set_exception(fault)
+
+    def report(self, fault: WherryError | None) -> None:
+        """Answer with the id of the message, or with the reason."""
+        if fault is not None:
+            self.refused(fault)
+        else:
+            self.answer.set_result(f"0-{self._offset}")
+
+
+async def publish_lone(one: Drill) -> None:
+    """Publish one message that is alone in its turn."""
+
+    async def lone(broker: Broker) -> str:
+        asked = _LonePublish(one.topic)
+        one.expect(broker.gathering.add_lone(asked), "something else was being published")
+        return await asked.answer
+
+    await one.publish()  # a topic is plain from its first message on
+    message_id = await one.ask(lone)
     await one.cut()
     one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
 
@@ -305,6 +353,7 @@ async def _die(one: Drill) -> None:
 
 WRITES: dict[str, Step] = {
     "publish": publish,
+    "publish lone": publish_lone,
     "repeat": repeat,
     "publish batch": publish_batch,
     "submit": submit,
