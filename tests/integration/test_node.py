@@ -128,6 +128,24 @@ def test_the_lines_of_the_banner_run_as_printed(data, flags):
         assert msgspec.json.decode(node.ask("GET", "/v1/topics/jobs", **key)[1])["stats"]["messages"] == 3
 
 
+FORGETFUL = """
+import atexit, threading
+atexit.register(lambda: print(*(each.name for each in threading.enumerate() if each.name == "wherry client")))
+import wherry
+wherry.connect_sync({url!r}).publish("jobs", ["hello"])
+"""
+
+
+def test_a_program_that_closes_no_client_ends_its_loop_before_the_interpreter_goes(data):
+    with Running(data) as node:
+        node.ask("PUT", "/v1/topics/jobs")
+        code = FORGETFUL.format(url=node.url)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
+    assert done.stdout.strip() == ""
+
+
 def test_pulls_that_wait_do_not_hold_up_a_stop(data):
     with Running(data) as node:
         node.ask("PUT", "/v1/topics/jobs")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -35,7 +37,10 @@ class Portal:
         self._thread = threading.Thread(target=self._loop.run_forever, name="wherry client", daemon=True)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._process = os.getpid()
         self._thread.start()
+        # A loop that still runs while the interpreter is taken down touches what is gone: such processes crashed.
+        atexit.register(self._close_at_exit)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result; a caller that is interrupted cancels it."""
@@ -75,8 +80,13 @@ class Portal:
                 return
             self._is_closed = True
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        atexit.unregister(self._close_at_exit)
         self._thread.join()
         self._loop.close()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._process:  # a forked process has no such thread
+            self.close()
 
     async def _end(self) -> None:
         """Cancel all tasks, so that nobody waits for one for ever, and stop the loop."""
