@@ -31,6 +31,9 @@ EXPIRES_ANNOUNCES = 4
 KEEP_ANNOUNCES = 8
 READ_MESSAGES = 1_000
 
+ENDED_MAX = 100
+"""Links that ended and are remembered; the one that ended longest ago is forgotten."""
+
 PEERS_TOPIC = {"mesh": "flow", "keep": "age", "messages_max": 10_000, "overflow": "drop-oldest"}
 
 _log = logging.getLogger("wherry.mesh")
@@ -45,6 +48,8 @@ class NodeMesh:
         self._broker, self._settings, self._url = broker, settings, url
         self._run = run_behind(run, next(iter(settings.addresses)) if settings.role == "leaf" else None)
         self._links: dict[str, tuple[PeerLink, asyncio.Task[None]]] = {}
+        self._ended: dict[str, PeerLink] = {}
+        """Links to peers that fell silent, by address: their counts and positions, for when these return."""
         self._flowing = FlowTopics(broker)
         self._known = KnownPeers(round(settings.announce_s * EXPIRES_ANNOUNCES * 1000))
         self._plan = LinkPlan((), {})
@@ -106,12 +111,17 @@ class NodeMesh:
         self._plan = plan_links(self.me, self._settings.addresses, self._known.records, connected, self._is_trusted)
         for url in self._plan.wanted:
             if url not in self._links and url != self._url:
-                link = PeerLink(self._broker, url, self._calls, self._settings.backlog, self._flowing)
+                link = self._ended.pop(url, None) or self._new_link(url)
                 self._links[url] = (link, asyncio.create_task(link.run(), name=f"wherry mesh {url}"))
         for url in [each for each in self._links if each not in self._plan.wanted]:
-            _, task = self._links.pop(url)
+            self._ended[url], task = self._links.pop(url)
             task.cancel()
             await asyncio.wait([task])
+        while len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+
+    def _new_link(self, url: str) -> PeerLink:
+        return PeerLink(self._broker, url, self._calls, self._settings.backlog, self._flowing)
 
     def _peers(self) -> dict[str, MeshNode]:
         """Return the nodes that answer, by address: also those that are refused."""
